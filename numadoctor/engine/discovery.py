@@ -1,0 +1,137 @@
+"""Finds the checks: those built in, those of other packages, and a site's own files.
+
+Loading somebody's check may fail in any way; that never keeps the other
+checks from running. What could not be loaded is returned as a problem.
+"""
+
+import importlib
+import importlib.util
+import os
+import pkgutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+
+from numadoctor.engine.registry import Check
+
+ENTRY_POINT_GROUP = "numadoctor.checks"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A source of checks that could not be used: where, and why, in one line."""
+
+    origin: str
+    reason: str
+
+
+@dataclass
+class Catalogue:
+    """All checks by id, and what went wrong while they were gathered."""
+
+    checks: dict[str, Check] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, module: ModuleType) -> None:
+        """Take over the checks that ``module`` declares; an id that is taken stays with its first owner."""
+        for check in vars(module).values():
+            if not isinstance(check, Check):
+                continue
+            owner = self.checks.setdefault(check.id, check)
+            if owner is not check and owner.function is not check.function:
+                reason = f"check id {check.id} is taken by {owner.name} of {owner.origin}"
+                self.problems.append(Problem(check.origin, reason))
+
+    def __iter__(self) -> Iterator[Check]:
+        return iter(sorted(self.checks.values(), key=lambda check: check.id))
+
+
+def discover(checks_dirs: Iterable[str] = ()) -> Catalogue:
+    """Gather every check there is."""
+    catalogue = Catalogue()
+    _add_built_in(catalogue)
+    _add_entry_points(catalogue)
+    for folder in checks_dirs:
+        _add_folder(catalogue, folder)
+    return catalogue
+
+
+def _add_built_in(catalogue: Catalogue) -> None:
+    import numadoctor.checks
+
+    for module in pkgutil.iter_modules(numadoctor.checks.__path__):
+        catalogue.add(importlib.import_module(f"numadoctor.checks.{module.name}"))
+
+
+def _add_entry_points(catalogue: Catalogue) -> None:
+    for name, value in _entry_points():
+        _guarded(catalogue, f"entry point {name} ({value})", lambda v=value: _load(v))  # type: ignore[misc]
+
+
+def _load(value: str) -> ModuleType:
+    module, _, attribute = value.partition(":")
+    loaded = importlib.import_module(module.strip())
+    for part in filter(None, attribute.strip().split(".")):
+        loaded = getattr(loaded, part)
+    return loaded
+
+
+def _entry_points() -> list[tuple[str, str]]:
+    # importlib.metadata takes longer to import than all built-in checks
+    # together, and nearly every machine has no plugin: look for the group's
+    # name in the metadata first.
+    import sys
+
+    group = f"[{ENTRY_POINT_GROUP}]".encode()
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue
+        for name in names:
+            if not name.endswith((".dist-info", ".egg-info")):
+                continue
+            try:
+                with open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:
+                    found = group in file.read()
+            except OSError:
+                continue
+            if found:
+                from importlib.metadata import entry_points
+
+                return [(e.name, e.value) for e in entry_points(group=ENTRY_POINT_GROUP)]
+    return []
+
+
+def _add_folder(catalogue: Catalogue, folder: str) -> None:
+    try:
+        names = sorted(n for n in os.listdir(folder) if n.endswith(".py") and n[0] not in "._")
+    except OSError as error:
+        catalogue.problems.append(Problem(folder, f"cannot be listed: {error.strerror}"))
+        return
+    for name in names:
+        path = os.path.join(folder, name)
+        _guarded(catalogue, path, lambda p=path: _import_file(p))  # type: ignore[misc]
+
+
+def _import_file(path: str) -> ModuleType:
+    name = "numadoctor_site_checks_" + os.path.basename(path).removesuffix(".py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError("not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _guarded(catalogue: Catalogue, origin: str, load: object) -> None:
+    assert callable(load)
+    try:
+        module = load()
+        # vars() of whatever the entry point named: a module or a class.
+        catalogue.add(module)
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:  # a plugin may raise anything, SystemExit included
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        catalogue.problems.append(Problem(origin, f"cannot be loaded: {reason}"))

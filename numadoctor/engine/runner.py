@@ -1,0 +1,204 @@
+"""Runs checks against a host and turns whatever happens into findings."""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from numadoctor.engine.discovery import Catalogue, Problem
+from numadoctor.engine.exitcodes import exit_code
+from numadoctor.engine.registry import Check, Requires, Scope
+from numadoctor.model import (
+    Denied,
+    Evidence,
+    Finding,
+    Missing,
+    Report,
+    Severity,
+    Status,
+    Target,
+    Undecided,
+    Vanished,
+    skip,
+    unknown,
+)
+
+if TYPE_CHECKING:
+    from numadoctor.host import Host
+
+_STATUS_ORDER = {
+    status: rank
+    for rank, status in enumerate(
+        (
+            Status.FAIL,
+            Status.ERROR,
+            Status.WARN,
+            Status.UNKNOWN,
+            Status.INFO,
+            Status.PASS,
+            Status.SKIP,
+        )
+    )
+}
+_SEVERITY_ORDER = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2}
+
+
+class UnknownSelection(ValueError):
+    """``--select`` or ``--ignore`` names no check; the message lists the nearest ones."""
+
+
+def select(
+    catalogue: Catalogue, chosen: Iterable[str] = (), ignored: Iterable[str] = ()
+) -> list[Check]:
+    """The checks whose id, family letter or name is in ``chosen`` (all, if empty), less ``ignored``.
+
+    :raises UnknownSelection: a word stands for no check
+    """
+    checks = list(catalogue)
+    chosen, ignored = set(chosen), set(ignored)
+    for word in sorted(chosen | ignored):
+        if not any(_matches(check, word) for check in checks):
+            raise UnknownSelection(_no_such_check(word, checks))
+    return [
+        check
+        for check in checks
+        if (not chosen or any(_matches(check, word) for word in chosen))
+        and not any(_matches(check, word) for word in ignored)
+    ]
+
+
+def _matches(check: Check, word: str) -> bool:
+    return word.upper() in (check.id, check.family) or word.lower() == check.name
+
+
+def _no_such_check(word: str, checks: list[Check]) -> str:
+    from difflib import get_close_matches
+
+    known = [check.id for check in checks] + [check.name for check in checks]
+    near = get_close_matches(word.upper(), known, 2) or get_close_matches(word.lower(), known, 2)
+    hint = f"did you mean {' or '.join(near)}?" if near else "numadoctor list shows all"
+    return f'no check "{word}": {hint}'
+
+
+def run(
+    host: "Host",
+    checks: Iterable[Check],
+    targets: Iterable[Target] = (Target(),),
+    *,
+    problems: Iterable[Problem] = (),
+    fail_on: str = "fail",
+    strict: bool = False,
+    incomplete: Iterable[str] = (),
+) -> Report:
+    """Examine ``host`` and each target; always returns a report, whatever a check does.
+
+    :param incomplete: targets that were asked for and could not be examined,
+        one line each
+    """
+    start = time.monotonic()
+    targets, incomplete = tuple(targets), tuple(incomplete)
+    findings = [_of_problem(problem) for problem in problems]
+    for check in checks:
+        about = targets if check.scope is Scope.PROCESS else (Target(),)
+        for target in about:
+            findings += _run_one(check, host, target)
+    findings.sort(key=_rank)
+    code = exit_code(findings, fail_on=fail_on, strict=strict, incomplete=bool(incomplete))
+    return Report(
+        host=host.name,
+        target=", ".join(target.subject for target in targets if target.pid is not None),
+        findings=tuple(findings),
+        exit_code=int(code),
+        seconds=time.monotonic() - start,
+        incomplete=incomplete,
+    )
+
+
+def _rank(finding: Finding) -> tuple[int, int, str]:
+    return _STATUS_ORDER[finding.status], _SEVERITY_ORDER[finding.severity], finding.id
+
+
+def _run_one(check: Check, host: "Host", target: Target) -> Iterator[Finding]:
+    subject = target.subject if check.scope is Scope.PROCESS else "machine"
+    try:
+        if reason := _does_not_apply(check, host):
+            yield _stamp(check, skip(reason, subject=subject))
+            return
+        empty = True
+        for finding in check.function(host, target):
+            empty = False
+            yield _stamp(check, finding)
+        if empty:
+            yield _stamp(check, skip("nothing here for this check to look at", subject=subject))
+    except Undecided as error:
+        yield _stamp(check, undecided(error, subject))
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:  # a check may raise anything, SystemExit included
+        yield _stamp(check, _crashed(check, error, subject))
+
+
+def _does_not_apply(check: Check, host: "Host") -> str:
+    if check.requires is Requires.NOTHING:
+        return ""
+    if not host.topology.numa:
+        return "this kernel has no NUMA support (no /sys/devices/system/node)"
+    if check.requires is Requires.SEVERAL_NODES and len(host.topology.nodes) < 2:
+        return "the machine has one NUMA node: there is nothing to place"
+    return ""
+
+
+def _stamp(check: Check, finding: Finding) -> Finding:
+    return replace(
+        finding,
+        id=check.id,
+        name=check.name,
+        severity=check.severity,
+        source=finding.source or check.sections.get("Source", ""),
+    )
+
+
+def undecided(error: Undecided, subject: str) -> Finding:
+    """The finding that stands for a fact that could not be had."""
+    return unknown(
+        str(error),
+        subject=subject,
+        cause=_how_to_look(error),
+        evidence=(Evidence(error.path, error.reason),),
+    )
+
+
+def _how_to_look(error: Undecided) -> str:
+    if error.hint:
+        return ""
+    if isinstance(error, Denied):
+        return "Run numadoctor as the owner of what is examined, or give it the right to read this."
+    if isinstance(error, Vanished):
+        return "The process ended; examine one that is running."
+    if isinstance(error, Missing):
+        return "This kernel, container or captured folder does not show it."
+    return ""
+
+
+def _crashed(check: Check, error: BaseException, subject: str) -> Finding:
+    import traceback
+
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return Finding(
+        Status.ERROR,
+        f"check {check.id} ({check.name}) crashed: {what}",
+        subject=subject,
+        cause="The other checks ran. This is a defect of the check, not a verdict on the machine.",
+        evidence=(Evidence(f"{last.filename}:{last.lineno}", last.line or ""),),
+    )
+
+
+def _of_problem(problem: Problem) -> Finding:
+    return Finding(
+        Status.ERROR,
+        f"{problem.origin}: {problem.reason}",
+        subject="plugins",
+        cause="Its checks did not run; all others did.",
+        name="plugin-not-loaded",
+    )

@@ -1,0 +1,188 @@
+"""What a check says: findings, their evidence and their fixes, and the report that holds them."""
+
+import enum
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class Status(str, enum.Enum):
+    """The outcome of one check for one subject. Only PASS is a pass."""
+
+    PASS = "pass"
+    INFO = "info"
+    WARN = "warn"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+    SKIP = "skip"
+    ERROR = "error"
+
+
+class Severity(str, enum.Enum):
+    """How much harm it does when the check fails; orders the report."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a verdict was drawn from.
+
+    :ivar source: a path on the examined machine, or the call that was made
+    :ivar text: the raw text of the file (shortened), or the answer of the call
+    """
+
+    source: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One way to make a finding go away, for one launcher.
+
+    :ivar launcher: docker, podman, compose, kubernetes, systemd, slurm, numactl,
+        sysctl, sysfs, grub, bios, vllm, sglang, lightllm, or "any"
+    :ivar text: the command, option or snippet itself
+    :ivar needs_root: root is needed on the machine to apply it
+    :ivar needs_restart: the process (or, for boot options, the machine) must start again
+    :ivar persists: it is still in force after a reboot
+    """
+
+    launcher: str
+    text: str
+    needs_root: bool = False
+    needs_restart: bool = False
+    persists: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The verdict of one check about one subject.
+
+    A check fills in ``status`` to ``fixes``; the runner adds ``id``, ``name``,
+    ``severity`` and ``source`` from the check's declaration.
+
+    :ivar subject: what it is about, in words that stay the same between runs
+        (no pid, no address): "machine", "node 1", "gpu 0000:c1:00.0", "mbind"
+    :ivar message: what is wrong (or right), where and how much: one sentence
+    :ivar cause: why it is so and why it matters here: one or two sentences
+    :ivar source: where the underlying fact is documented
+    """
+
+    status: Status
+    message: str
+    subject: str = "machine"
+    cause: str = ""
+    evidence: tuple[Evidence, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    severity: Severity = Severity.MEDIUM
+    id: str = ""
+    name: str = ""
+    source: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """A name for this finding that survives restarts: 16 hex digits over id and subject."""
+        return hashlib.sha256(f"{self.id}\0{self.subject}".encode()).hexdigest()[:16]
+
+
+def _finding(
+    status: Status,
+    message: str,
+    subject: str,
+    cause: str,
+    evidence: Iterable[Evidence],
+    fixes: Iterable[Fix],
+) -> Finding:
+    return Finding(status, message, subject, cause, tuple(evidence), tuple(fixes))
+
+
+def passed(
+    message: str, *, subject: str = "machine", cause: str = "", evidence: Iterable[Evidence] = ()
+) -> Finding:
+    """Looked, and it is right."""
+    return _finding(Status.PASS, message, subject, cause, evidence, ())
+
+
+def info(
+    message: str,
+    *,
+    subject: str = "machine",
+    cause: str = "",
+    evidence: Iterable[Evidence] = (),
+    fixes: Iterable[Fix] = (),
+) -> Finding:
+    """Looked, and it is worth knowing; nothing needs to change."""
+    return _finding(Status.INFO, message, subject, cause, evidence, fixes)
+
+
+def warn(
+    message: str,
+    *,
+    subject: str = "machine",
+    cause: str = "",
+    evidence: Iterable[Evidence] = (),
+    fixes: Iterable[Fix] = (),
+) -> Finding:
+    """Looked, and it may do harm, or does some."""
+    return _finding(Status.WARN, message, subject, cause, evidence, fixes)
+
+
+def fail(
+    message: str,
+    *,
+    subject: str = "machine",
+    cause: str = "",
+    evidence: Iterable[Evidence] = (),
+    fixes: Iterable[Fix] = (),
+) -> Finding:
+    """Looked, and placement does not work or does harm."""
+    return _finding(Status.FAIL, message, subject, cause, evidence, fixes)
+
+
+def skip(
+    message: str, *, subject: str = "machine", cause: str = "", evidence: Iterable[Evidence] = ()
+) -> Finding:
+    """Does not apply here, for the reason that ``message`` gives."""
+    return _finding(Status.SKIP, message, subject, cause, evidence, ())
+
+
+def unknown(
+    message: str,
+    *,
+    subject: str = "machine",
+    cause: str = "",
+    evidence: Iterable[Evidence] = (),
+    fixes: Iterable[Fix] = (),
+) -> Finding:
+    """Could not look; ``fixes`` say how to let numadoctor look."""
+    return _finding(Status.UNKNOWN, message, subject, cause, evidence, fixes)
+
+
+@dataclass(frozen=True)
+class Report:
+    """All findings of one examination.
+
+    :ivar host: the examined machine's name
+    :ivar target: one line about the examined processes, or empty
+    :ivar findings: worst first
+    :ivar exit_code: what the process will end with (see numadoctor.engine.exitcodes)
+    :ivar seconds: wall time of the examination
+    """
+
+    host: str
+    target: str
+    findings: tuple[Finding, ...]
+    exit_code: int
+    seconds: float
+    incomplete: tuple[str, ...] = ()
+
+    def count(self, status: Status) -> int:
+        return sum(finding.status is status for finding in self.findings)
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """Number of findings per status, every status present."""
+        return {status.value: self.count(status) for status in Status}

@@ -1,0 +1,26 @@
+"""Whom an examination is about."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Target:
+    """The process that process-scoped checks look at.
+
+    :ivar pid: its id as the examined machine's /proc names it, or None for the
+        calling process (whose children inherit all that is examined here)
+    :ivar name: its command name
+    """
+
+    pid: int | None = None
+    name: str = ""
+
+    @property
+    def proc(self) -> str:
+        """Its directory in /proc."""
+        return f"/proc/{'self' if self.pid is None else self.pid}"
+
+    @property
+    def subject(self) -> str:
+        """A name for findings that stays the same between runs."""
+        return f"process {self.name}" if self.name else "process"

@@ -1,0 +1,179 @@
+"""The machine as frozen data: nodes, CPUs, distances, tiers, devices, and what may be used."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class NodeKind(str, enum.Enum):
+    """What a node is made of.
+
+    The kernel says only whether a node has CPUs and whether it has memory; the
+    finer kinds come from the GPU driver, the memory tiers and the distances.
+    """
+
+    HOST = "host"  # CPUs and memory
+    CPU_ONLY = "cpu-only"  # CPUs, no memory
+    GPU = "gpu"  # memory of a GPU, exposed as a node by its driver
+    HBM = "hbm"  # high-bandwidth memory on the CPU package
+    CXL = "cxl"  # slower memory: CXL, persistent memory, any lower tier
+    MEMORY_ONLY = "memory-only"  # memory without CPUs that nothing identifies further
+    EMPTY = "empty"  # neither CPUs nor memory
+    UNKNOWN = "unknown"  # its memory could not be read
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Huge pages of one size on one node (or on the machine). Counts of pages.
+
+    :ivar page_size: bytes
+    """
+
+    page_size: int
+    total: int
+    free: int
+    surplus: int = 0
+
+
+@dataclass(frozen=True)
+class Initiator:
+    """The best-case figures from one access class of a memory node (HMAT).
+
+    Source: Documentation/admin-guide/mm/numaperf.rst. Bandwidths in MiB/s,
+    latencies in nanoseconds; None where the platform reports none.
+    """
+
+    access_class: int
+    nodes: tuple[int, ...]
+    read_bandwidth: int | None = None
+    write_bandwidth: int | None = None
+    read_latency: int | None = None
+    write_latency: int | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """One NUMA node.
+
+    :ivar id: the kernel's id; a name, not an index
+    :ivar cpus: online CPUs, ascending
+    :ivar memory_bytes: MemTotal, or None when it could not be read
+    :ivar free_bytes: MemFree, or None
+    :ivar file_bytes: FilePages: page cache, most of it reclaimable, or None
+    :ivar distances: node id to the SLIT value, 10 being local
+    :ivar tier: the id of its memory tier (a smaller id is faster), or None
+    :ivar because: why it got its kind, in words, when the kind is not obvious
+    """
+
+    id: int
+    kind: NodeKind
+    cpus: tuple[int, ...]
+    memory_bytes: int | None
+    free_bytes: int | None = None
+    file_bytes: int | None = None
+    distances: Mapping[int, int] = field(default_factory=dict)
+    pools: tuple[Pool, ...] = ()
+    initiators: tuple[Initiator, ...] = ()
+    tier: int | None = None
+    because: str = ""
+
+    @property
+    def has_memory(self) -> bool:
+        return bool(self.memory_bytes)
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """One online CPU and where it sits. None where the kernel does not say.
+
+    :ivar package: physical_package_id, the socket
+    :ivar siblings: hardware threads of the same core, itself included
+    """
+
+    id: int
+    package: int | None
+    die: int | None = None
+    core: int | None = None
+    siblings: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Device:
+    """A PCI device that matters for placement.
+
+    :ivar address: sysfs form, ``0000:c1:00.0``
+    :ivar pci_class: 24-bit class code
+    :ivar kind: gpu, accelerator, nic, storage or other
+    :ivar node: the node it is attached to, or None when unknown
+    :ivar node_source: how ``node`` was found: "sysfs", "parent bridge ADDRESS",
+        "only node", or why it is unknown
+    :ivar names: what the system calls it: eth0, nvme0, card1, renderD128
+    """
+
+    address: str
+    pci_class: int
+    vendor: int
+    device: int
+    kind: str
+    node: int | None
+    node_source: str
+    vendor_name: str = ""
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What a process may use, and how that was found out.
+
+    :ivar cpus: allowed CPUs (affinity and cpuset together), or None when unknown
+    :ivar nodes: allowed memory nodes, or None when unknown
+    :ivar source: the files it was read from
+    """
+
+    cpus: tuple[int, ...] | None
+    nodes: tuple[int, ...] | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something odd that was met while reading the topology; T001 reports it."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A machine's NUMA topology.
+
+    :ivar numa: False on a kernel that has no node directory (no CONFIG_NUMA)
+    :ivar nodes: online nodes by ascending id
+    :ivar possible_nodes: ids the kernel could bring online, or None
+    :ivar tiers: tier id to the nodes in it, fastest (lowest id) first; empty if not exposed
+    """
+
+    numa: bool
+    nodes: tuple[Node, ...]
+    cpus: tuple[Cpu, ...]
+    online_cpus: tuple[int, ...]
+    present_cpus: tuple[int, ...]
+    devices: tuple[Device, ...]
+    allowed: Allowed
+    possible_nodes: tuple[int, ...] | None = None
+    tiers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    remarks: tuple[Remark, ...] = ()
+
+    def node(self, node_id: int) -> Node | None:
+        """The node with that id, or None."""
+        return next((node for node in self.nodes if node.id == node_id), None)
+
+    @property
+    def memory_nodes(self) -> tuple[Node, ...]:
+        """Nodes with memory of their own."""
+        return tuple(node for node in self.nodes if node.has_memory)
+
+    @property
+    def host_nodes(self) -> tuple[Node, ...]:
+        """Nodes with CPUs and memory: where a process's ordinary memory belongs."""
+        return tuple(node for node in self.nodes if node.kind is NodeKind.HOST)

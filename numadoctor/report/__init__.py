@@ -1,0 +1,1 @@
+"""One module a format. They know the model alone."""
