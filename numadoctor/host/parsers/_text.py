@@ -10,7 +10,6 @@ BLANK = b" \t\r\n\v\f\0"
 
 # No kernel file holds a number above 64 bits, and the bound keeps hostile ones cheap.
 _INTEGER = re.compile(rb"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})")
-_COUNT = re.compile(rb"[0-9]{1,20}")
 _OCTAL = re.compile(rb"\\([0-3][0-7]{2})")
 
 
@@ -44,7 +43,7 @@ def lines(data: bytes) -> Iterator[bytes]:
 
 def count(word: bytes) -> int | None:
     """An unsigned decimal number, or None when it is not one."""
-    return int(word) if _COUNT.fullmatch(word) else None
+    return int(word) if word.isdigit() and len(word) <= 20 else None
 
 
 def integer(what: str, data: bytes) -> int:

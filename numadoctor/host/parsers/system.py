@@ -21,7 +21,6 @@ _UNLIMITED = 1 << 62
 
 _ARGUMENT = re.compile(rb'(?:[^\s"]+|"[^"]*"?)+')
 _BLOCK_END = re.compile(rb"\n[ \t\r\v\f\0]*\n")
-_NODE_RANGE = re.compile(rb"[0-9]+(?:-[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ def _option_texts(data: bytes) -> Iterator[bytes]:
     """
     pending = b""
     for part in data.split(b","):
-        if pending.startswith(b"mpol=") and _NODE_RANGE.fullmatch(part):
+        if pending.startswith(b"mpol=") and part[:1].isdigit():
             pending += b"," + part
             continue
         if pending:
