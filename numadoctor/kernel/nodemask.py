@@ -102,9 +102,12 @@ def read_buffer() -> ctypes.Array[ctypes.c_char]:
 
 def _checked(node: object) -> int:
     # A bool is an int to Python, and never what was meant; numpy's integers are fine.
-    if isinstance(node, bool) or not hasattr(node, "__index__"):
+    if isinstance(node, bool):
         raise ParseError("node id", node, "not an integer")
-    number = operator.index(node)  # type: ignore[arg-type]
+    try:
+        number = operator.index(node)  # type: ignore[arg-type]
+    except TypeError:
+        raise ParseError("node id", node, "not an integer") from None
     if number < 0:
         raise ParseError("node id", node, "negative (-1 in sysfs means unknown)")
     if number > MAX_NODE_ID:
