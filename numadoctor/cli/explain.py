@@ -1,0 +1,92 @@
+"""``numadoctor explain``."""
+
+from typing import Any
+
+import click
+
+from numadoctor.cli.common import output_option, write_outputs
+from numadoctor.engine.registry import Check, Requires
+
+
+def check_data(check: Check) -> dict[str, Any]:
+    """A check's declaration and documentation as JSON data."""
+    return {
+        "id": check.id,
+        "name": check.name,
+        "summary": check.summary,
+        "severity": check.severity.value,
+        "scope": check.scope.value,
+        "requires": check.requires.value,
+        "needs": list(check.needs),
+        "sections": check.sections,
+    }
+
+
+def _complete_id(_ctx: object, _param: object, incomplete: str) -> list[Any]:
+    from click.shell_completion import CompletionItem
+
+    from numadoctor.engine.discovery import discover
+
+    return [
+        CompletionItem(check.id, help=check.name)
+        for check in discover()
+        if check.id.startswith(incomplete.upper())
+    ]
+
+
+@click.command(
+    "explain", help="Tell what a check looks at, why it matters and how to fix it."
+)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=_complete_id)
+@click.option(
+    "--checks-dir",
+    "checks_dirs",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False),
+    help="Include a site's own checks from this folder.",
+)
+@output_option(("text", "json"))
+def command(
+    ids: tuple[str, ...], checks_dirs: tuple[str, ...], outputs: list[tuple[str, str | None]]
+) -> None:
+    from numadoctor.engine.discovery import discover
+    from numadoctor.engine.runner import UnknownSelection, select
+
+    try:
+        checks = select(discover(checks_dirs), ids)
+    except UnknownSelection as error:
+        raise click.UsageError(str(error)) from None
+
+    def render(name: str, on_stdout: bool) -> str:
+        if name == "json":
+            from numadoctor.report.json import SCHEMA_VERSION, dump
+
+            data = [check_data(check) for check in checks]
+            return dump({"schema_version": SCHEMA_VERSION, "checks": data})
+        from numadoctor.report.terminal import Terminal
+
+        terminal = Terminal.of_stdout() if on_stdout else Terminal(100)
+        return "\n".join(_page(check, terminal) for check in checks)
+
+    write_outputs(outputs, render)
+
+
+def _page(check: Check, terminal: Any) -> str:
+    lines = terminal.wrap(terminal.text(f"{check.id}  {check.name}: {check.summary}"), 6, 0)
+    for title, text in check.sections.items():
+        lines += ["", terminal.text(title)]
+        for paragraph in text.split("\n\n"):
+            lines += _paragraph(paragraph, terminal)
+    lines += ["", "Looks at"]
+    lines += [f"  {terminal.text(need)}" for need in check.needs]
+    if check.requires is not Requires.NOTHING:
+        lines += ["", *terminal.wrap(f"Applies only to a machine with {check.requires.value}.")]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _paragraph(text: str, terminal: Any) -> list[str]:
+    # A list or an indented block keeps its lines; prose is filled.
+    if any(line.startswith((" ", "- ", "* ")) for line in text.splitlines()):
+        return [f"  {terminal.text(line)}" for line in text.splitlines()]
+    lines: list[str] = terminal.wrap(terminal.text(" ".join(text.split())), 2)
+    return lines

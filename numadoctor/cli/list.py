@@ -1,0 +1,57 @@
+"""``numadoctor list``."""
+
+import click
+
+from numadoctor.cli.common import output_option, write_outputs
+
+
+@click.command("list", help="List the checks and the sample hosts there are.")
+@output_option(("text", "json"))
+@click.option(
+    "--checks-dir",
+    "checks_dirs",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False),
+    help="Include a site's own checks from this folder.",
+)
+def command(outputs: list[tuple[str, str | None]], checks_dirs: tuple[str, ...]) -> int:
+    from numadoctor.engine.discovery import discover
+    from numadoctor.engine.exitcodes import ExitCode
+    from numadoctor.engine.registry import FAMILIES
+    from numadoctor.host import sample_names
+
+    catalogue = discover(checks_dirs)
+
+    def render(name: str, on_stdout: bool) -> str:
+        if name == "json":
+            from numadoctor.cli.explain import check_data
+            from numadoctor.report.json import SCHEMA_VERSION, dump
+
+            return dump(
+                {
+                    "schema_version": SCHEMA_VERSION,
+                    "checks": [check_data(check) for check in catalogue],
+                    "samples": list(sample_names()),
+                    "problems": [
+                        {"origin": p.origin, "reason": p.reason} for p in catalogue.problems
+                    ],
+                }
+            )
+        from numadoctor.report.terminal import Terminal
+
+        terminal = Terminal.of_stdout() if on_stdout else Terminal(100)
+        lines: list[str] = []
+        for letter, title in FAMILIES.items():
+            family = [check for check in catalogue if check.family == letter]
+            if family:
+                lines += ["", f"{letter}  {title}"] if lines else [f"{letter}  {title}"]
+                lines += [
+                    terminal.cut(terminal.text(f"{check.id}  {check.summary}")) for check in family
+                ]
+        lines += ["", "Sample hosts (--sysroot sample:NAME):"]
+        lines += terminal.wrap(" ".join(sample_names()), 2)
+        lines += [terminal.text(f"not loaded: {p.origin}: {p.reason}") for p in catalogue.problems]
+        return "\n".join(lines) + "\n"
+
+    write_outputs(outputs, render)
+    return int(ExitCode.INCOMPLETE if catalogue.problems else ExitCode.OK)

@@ -1,0 +1,114 @@
+"""Reports and topologies as JSON. Keys are stable: they may be added, never renamed.
+
+The schemas are in docs/schema/. A report holds no time and no pid of its own:
+the same recording gives the same bytes.
+"""
+
+import json
+from typing import Any
+
+from numadoctor.model import Device, Evidence, Finding, Fix, Node, Report, Topology
+
+SCHEMA_VERSION = 1
+
+
+def dump(data: Any) -> str:
+    """``data`` as text, ASCII only: no byte of it can act on a terminal or break a pipe."""
+    return json.dumps(data, indent=2) + "\n"
+
+
+def evidence_data(evidence: Evidence) -> dict[str, Any]:
+    return {"source": evidence.source, "text": evidence.text}
+
+
+def fix_data(fix: Fix) -> dict[str, Any]:
+    return {
+        "launcher": fix.launcher,
+        "text": fix.text,
+        "needs_root": fix.needs_root,
+        "needs_restart": fix.needs_restart,
+        "persists": fix.persists,
+    }
+
+
+def finding_data(finding: Finding) -> dict[str, Any]:
+    return {
+        "id": finding.id,
+        "name": finding.name,
+        "status": finding.status.value,
+        "severity": finding.severity.value,
+        "subject": finding.subject,
+        "message": finding.message,
+        "cause": finding.cause,
+        "evidence": [evidence_data(item) for item in finding.evidence],
+        "fixes": [fix_data(fix) for fix in finding.fixes],
+        "source": finding.source,
+        "fingerprint": finding.fingerprint,
+    }
+
+
+def report_data(report: Report, version: str) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "numadoctor": version,
+        "host": report.host,
+        "target": report.target,
+        "summary": report.summary,
+        "exit_code": report.exit_code,
+        "incomplete": list(report.incomplete),
+        "findings": [finding_data(finding) for finding in report.findings],
+    }
+
+
+def _node_data(node: Node) -> dict[str, Any]:
+    return {
+        "id": node.id,
+        "kind": node.kind.value,
+        "because": node.because,
+        "cpus": list(node.cpus),
+        "memory_bytes": node.memory_bytes,
+        "free_bytes": node.free_bytes,
+        "distances": {str(other): distance for other, distance in node.distances.items()},
+        "tier": node.tier,
+        "hugepages": [
+            {"page_size": p.page_size, "total": p.total, "free": p.free, "surplus": p.surplus}
+            for p in node.pools
+        ],
+    }
+
+
+def _device_data(device: Device) -> dict[str, Any]:
+    return {
+        "address": device.address,
+        "class": f"0x{device.pci_class:06x}",
+        "vendor": f"0x{device.vendor:04x}",
+        "vendor_name": device.vendor_name,
+        "device": f"0x{device.device:04x}",
+        "kind": device.kind,
+        "node": device.node,
+        "node_source": device.node_source,
+        "names": list(device.names),
+    }
+
+
+def topology_data(topology: Topology, host: str) -> dict[str, Any]:
+    allowed = topology.allowed
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "host": host,
+        "numa": topology.numa,
+        "nodes": [_node_data(node) for node in topology.nodes],
+        "cpus": {
+            "online": list(topology.online_cpus),
+            "present": list(topology.present_cpus),
+            "packages": len({c.package for c in topology.cpus if c.package is not None}) or None,
+        },
+        "allowed": {
+            "cpus": None if allowed.cpus is None else list(allowed.cpus),
+            "nodes": None if allowed.nodes is None else list(allowed.nodes),
+            "source": allowed.source,
+        },
+        "tiers": {str(tier): list(nodes) for tier, nodes in topology.tiers.items()},
+        "devices": [_device_data(device) for device in topology.devices],
+        "remarks": [{"path": r.path, "text": r.text} for r in topology.remarks],
+    }
