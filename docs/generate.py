@@ -61,7 +61,7 @@ def exit_code_page() -> str:
         "",
         "What was found outranks what was not: a report with a failure and an unreadable file",
         "exits 1, so a pipeline that stops at 1 stops there too. `--fail-on warn` lowers the bar,",
-        "`--fail-on never` removes it; `--strict` makes every `unknown` finding count as incomplete.",
+        "`--fail-on never` removes it; `--strict` makes an `unknown` finding count as incomplete.",
     ]
     return "\n".join(lines) + "\n"
 

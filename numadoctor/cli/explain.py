@@ -34,9 +34,7 @@ def _complete_id(_ctx: object, _param: object, incomplete: str) -> list[Any]:
     ]
 
 
-@click.command(
-    "explain", help="Tell what a check looks at, why it matters and how to fix it."
-)
+@click.command("explain", help="Tell what a check looks at, why it matters and how to fix it.")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=_complete_id)
 @click.option(
     "--checks-dir",

@@ -8,8 +8,9 @@ import importlib
 import importlib.util
 import os
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 
 from numadoctor.engine.registry import Check
@@ -33,7 +34,7 @@ class Catalogue:
     problems: list[Problem] = field(default_factory=list)
 
     def add(self, module: ModuleType) -> None:
-        """Take over the checks that ``module`` declares; an id that is taken stays with its first owner."""
+        """Take over the checks ``module`` declares; an id that is taken stays with its owner."""
         for check in vars(module).values():
             if not isinstance(check, Check):
                 continue
@@ -65,7 +66,7 @@ def _add_built_in(catalogue: Catalogue) -> None:
 
 def _add_entry_points(catalogue: Catalogue) -> None:
     for name, value in _entry_points():
-        _guarded(catalogue, f"entry point {name} ({value})", lambda v=value: _load(v))  # type: ignore[misc]
+        _guarded(catalogue, f"entry point {name} ({value})", partial(_load, value))
 
 
 def _load(value: str) -> ModuleType:
@@ -111,7 +112,7 @@ def _add_folder(catalogue: Catalogue, folder: str) -> None:
         return
     for name in names:
         path = os.path.join(folder, name)
-        _guarded(catalogue, path, lambda p=path: _import_file(p))  # type: ignore[misc]
+        _guarded(catalogue, path, partial(_import_file, path))
 
 
 def _import_file(path: str) -> ModuleType:
@@ -124,12 +125,9 @@ def _import_file(path: str) -> ModuleType:
     return module
 
 
-def _guarded(catalogue: Catalogue, origin: str, load: object) -> None:
-    assert callable(load)
+def _guarded(catalogue: Catalogue, origin: str, load: Callable[[], ModuleType]) -> None:
     try:
-        module = load()
-        # vars() of whatever the entry point named: a module or a class.
-        catalogue.add(module)
+        catalogue.add(load())
     except (KeyboardInterrupt, MemoryError):
         raise
     except BaseException as error:  # a plugin may raise anything, SystemExit included

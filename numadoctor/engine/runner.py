@@ -50,7 +50,7 @@ class UnknownSelection(ValueError):
 def select(
     catalogue: Catalogue, chosen: Iterable[str] = (), ignored: Iterable[str] = ()
 ) -> list[Check]:
-    """The checks whose id, family letter or name is in ``chosen`` (all, if empty), less ``ignored``.
+    """The checks whose id, family or name is in ``chosen`` (all, if empty), less ``ignored``.
 
     :raises UnknownSelection: a word stands for no check
     """

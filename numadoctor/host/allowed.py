@@ -50,5 +50,3 @@ def _ids(host: Host, cgroup: Cgroup, what: str, known: tuple[int, ...]) -> tuple
         return None
     # An empty list means "as the parent" in cgroup v2.
     return _within(ids, known) if ids else known
-
-

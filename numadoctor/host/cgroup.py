@@ -89,7 +89,7 @@ class Cgroup:
 
 
 def read_cgroup(host: Host, proc: str) -> Cgroup:
-    """Where the process at ``proc`` stands; empty where neither mounts nor membership can be read."""
+    """Where the process at ``proc`` stands; empty where mounts or membership cannot be read."""
     memberships = _memberships(host, proc)
     directories: dict[str, str] = {}
     tops: dict[str, str] = {}

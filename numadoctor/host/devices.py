@@ -1,4 +1,4 @@
-"""PCI devices that matter for placement: GPUs, accelerators, NICs and drives, each with its node."""
+"""PCI devices that matter for placement: GPUs, accelerators, NICs, drives, and their nodes."""
 
 import posixpath
 import re

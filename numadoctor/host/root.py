@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import stat
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from numadoctor.model import (
     Denied,
@@ -21,6 +21,8 @@ from numadoctor.model import (
     Vanished,
 )
 
+T = TypeVar("T", int, str)
+
 # No genuine file of /proc or /sys that numadoctor reads comes near this; a
 # larger one is somebody's mistake or malice, and would only eat memory.
 READ_LIMIT = 64 << 20
@@ -28,10 +30,12 @@ READ_LIMIT = 64 << 20
 # Linux follows at most 40 links in one lookup (include/linux/namei.h, MAXSYMLINKS).
 _MAX_LINKS = 40
 
-# Where a captured folder keeps what is not a file: facts by name, and the
-# error numbers of paths that could not be read when it was taken.
+# Where a captured folder keeps what is not a file: facts by name, the error
+# numbers of paths that could not be read when it was taken, and symbolic links
+# where they cannot be stored as such (a wheel holds none).
 FACTS = "/.numadoctor/facts"
 ERRORS = "/.numadoctor/errors.json"
+LINKS = "/.numadoctor/links.json"
 
 
 class Root(Protocol):
@@ -129,24 +133,36 @@ class FolderRoot:
         self.label = label or os.path.basename(os.path.abspath(folder))
         # The folder itself may be reached through links: it is the user's own word.
         self._folder = os.path.realpath(folder)
-        self._directories: dict[str, str] = {}
+        self._targets: dict[str, str] = {}
+        self._linked: dict[str, set[str]] = {}
         try:
             if not os.listdir(self._folder):
                 raise Unreadable(folder, None, "the folder is empty")
         except OSError as error:
             raise error_from(folder, error.errno or 0) from None
-        self._errors = self._load_errors()
+        self._errors = self._load(ERRORS, int)
+        self._add_links(self._load(LINKS, str))
 
-    def _load_errors(self) -> dict[str, int]:
+    def _load(self, path: str, kind: type[T]) -> dict[str, T]:
+        """The object of path to ``kind`` in one of our own files; empty where there is none."""
         try:
-            errors = json.loads(self._read(ERRORS, READ_LIMIT))
+            loaded = json.loads(self._read(path, READ_LIMIT))
         except (OSError, Undecided):
             return {}
-        except ValueError as error:
-            raise Malformed(ERRORS, None, f"not JSON: {error}") from None
-        if not isinstance(errors, dict) or not all(type(n) is int for n in errors.values()):
-            raise Malformed(ERRORS, None, "must be an object of path to errno")
-        return errors
+        except (ValueError, RecursionError) as error:
+            raise Malformed(path, None, f"not JSON: {error}") from None
+        if not isinstance(loaded, dict) or any(
+            type(value) is not kind for value in loaded.values()
+        ):
+            raise Malformed(path, None, f"must be an object of path to {kind.__name__}")
+        return loaded
+
+    def _add_links(self, links: dict[str, str]) -> None:
+        for path, target in links.items():
+            parts = _steps(path)
+            self._targets["/".join(parts)] = target
+            for depth, name in enumerate(parts):
+                self._linked.setdefault("/".join(parts[:depth]), set()).add(name)
 
     def read(self, path: str, limit: int = READ_LIMIT) -> bytes:
         self._recorded(path)
@@ -158,15 +174,24 @@ class FolderRoot:
     def list(self, path: str) -> tuple[str, ...]:
         self._recorded(path)
         try:
-            return tuple(sorted(os.listdir(self._resolve(path))))
+            inside = self._resolve(path)
+            linked = self._linked.get(inside, set())
+            try:
+                names = os.listdir(self._real(inside))
+            except FileNotFoundError:
+                if not linked:
+                    raise
+                names = []
         except (OSError, ValueError) as error:
             raise _translate(path, error) from None
+        return tuple(sorted(linked.union(names)))
 
     def link(self, path: str) -> str:
         self._recorded(path)
         try:
             directory, name = os.path.split(path)
-            return os.readlink(os.path.join(self._resolve(directory), name))
+            inside = "/".join(filter(None, (self._resolve(directory), name)))
+            return self._targets.get(inside) or os.readlink(self._real(inside))
         except (OSError, ValueError) as error:
             raise _translate(path, error) from None
 
@@ -177,14 +202,17 @@ class FolderRoot:
     def _read(self, path: str, limit: int) -> bytes:
         # O_NOFOLLOW: the last component was resolved; one that became a link
         # since then is somebody's race against us.
-        return _open_and_read(self._resolve(path), path, limit, os.O_NOFOLLOW)
+        return _open_and_read(self._real(self._resolve(path)), path, limit, os.O_NOFOLLOW)
+
+    def _real(self, inside: str) -> str:
+        return os.path.join(self._folder, inside)
 
     def _resolve(self, path: str) -> str:
-        """The real path of ``path``, after following links inside the folder.
+        """``path`` after following links inside the folder, without a leading slash.
 
         :raises OSError: ELOOP after 40 links
         """
-        pending = [part for part in reversed(path.split("/")) if part not in ("", ".")]
+        pending = _steps(path)[::-1]
         inside: list[str] = []
         links = 0
         while pending:
@@ -202,20 +230,24 @@ class FolderRoot:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             if target.startswith("/"):
                 inside.clear()
-            pending += [step for step in reversed(target.split("/")) if step not in ("", ".")]
-        return os.path.join(self._folder, *inside)
+            pending += _steps(target)[::-1]
+        return "/".join(inside)
 
     def _target(self, relative: str) -> str | None:
         """Where the link at ``relative`` points, or None when it is no link."""
         # Remembered: a sysfs tree is a thousand files below the same few links.
-        if relative not in self._directories:
+        if relative not in self._targets:
             try:
-                self._directories[relative] = os.readlink(os.path.join(self._folder, relative))
+                self._targets[relative] = os.readlink(self._real(relative))
             except OSError as error:
                 if error.errno not in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):
                     raise
-                self._directories[relative] = ""
-        return self._directories[relative] or None
+                self._targets[relative] = ""
+        return self._targets[relative] or None
+
+
+def _steps(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
 
 
 def sample_folder(name: str) -> str:
@@ -238,7 +270,9 @@ def sample_names() -> tuple[str, ...]:
     import numadoctor.fixtures
 
     base = os.path.dirname(os.path.abspath(str(numadoctor.fixtures.__file__)))
-    return tuple(sorted(n for n in os.listdir(base) if os.path.isdir(os.path.join(base, n, "root"))))
+    return tuple(
+        sorted(n for n in os.listdir(base) if os.path.isdir(os.path.join(base, n, "root")))
+    )
 
 
 def open_root(where: str | None) -> Root:

@@ -119,7 +119,9 @@ def _online_cpus(host: Host, remarks: list[Remark]) -> tuple[int, ...]:
     # Kernels before 2.6.24 have no such list; each CPU tells for itself, and
     # the boot CPU often has no ``online`` file because it cannot be offlined.
     ids = sorted(int(m[1]) for name in names if (m := _CPU_NAME.fullmatch(name)))
-    return tuple(cpu for cpu in ids if _quiet(host.integer, f"{CPUS}/cpu{cpu}/online", remarks) != 0)
+    return tuple(
+        cpu for cpu in ids if _quiet(host.integer, f"{CPUS}/cpu{cpu}/online", remarks) != 0
+    )
 
 
 def _read_cpu(host: Host, cpu: int) -> Cpu:
@@ -192,9 +194,7 @@ def _read_node(
     )
 
 
-def _distances(
-    host: Host, folder: str, ids: list[int], remarks: list[Remark]
-) -> Mapping[int, int]:
+def _distances(host: Host, folder: str, ids: list[int], remarks: list[Remark]) -> Mapping[int, int]:
     """Node id to distance. The columns follow the online nodes (drivers/base/node.c,
     node_read_distance), in some captured trees the possible ones.
     """
@@ -227,7 +227,10 @@ def read_pools(host: Host, folder: str) -> tuple[Pool, ...]:
         base = f"{folder}/{name}"
         try:
             size = parsers.parse_page_size_dir(name)
-            total, free = host.integer(f"{base}/nr_hugepages"), host.integer(f"{base}/free_hugepages")
+            total, free = (
+                host.integer(f"{base}/nr_hugepages"),
+                host.integer(f"{base}/free_hugepages"),
+            )
             surplus = host.optional(host.integer, f"{base}/surplus_hugepages") or 0
         except (Undecided, parsers.ParseError):
             continue
@@ -333,7 +336,10 @@ def _kind_by_figures(node: Node, host_nodes: list[Node]) -> tuple[NodeKind, str]
             faster = bandwidth > base
             kind = NodeKind.HBM if faster else NodeKind.CXL
             word = "more" if faster else "less"
-            return kind, f"{bandwidth} MiB/s read bandwidth, {word} than the {base} of node {near.id}"
+            return (
+                kind,
+                f"{bandwidth} MiB/s read bandwidth, {word} than the {base} of node {near.id}",
+            )
     distances = [d for other in host_nodes if (d := other.distances.get(node.id)) is not None]
     nearest = min(distances, default=None)
     if nearest is not None and 10 < nearest < _ON_PACKAGE_DISTANCE:

@@ -8,7 +8,9 @@ from functools import cached_property
 
 # C0 and C1 controls, DEL, and what reorders or hides text (bidirectional
 # controls, zero-width characters, line separators): names come from others.
-_HOSTILE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_HOSTILE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
 
 _ASCII = str.maketrans(
     {"█": "#", "▌": "=", "·": ".", "–": "-", "—": "-", "…": "...", "×": "x", "≥": ">=", "≤": "<=",

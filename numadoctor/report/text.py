@@ -82,7 +82,7 @@ def _same_advice(finding: Finding) -> tuple[object, ...]:
 
 
 def _block(findings: list[Finding], terminal: Terminal) -> list[str]:
-    """Findings of one check with the same cause and fixes: told once, with each subject's message."""
+    """Findings of one check with the same cause and fixes: each message, the rest once."""
     first = findings[0]
     label, colour = _LABELS[first.status]
     start = f"{label:<6}{first.id or '-':<6}"
@@ -127,7 +127,11 @@ def _fixes(fixes: Iterable[Fix], terminal: Terminal) -> list[str]:
         # A command is to be copied: it is broken only where it has lines of its own.
         first, *rest = terminal.text(fix.text).splitlines() or [""]
         opening = ("      fix   " if not lines else " " * _INDENT) + f"{fix.launcher:<12}"
-        if fix.launcher == "any" or " " not in first or len(opening + first + note) <= terminal.width:
+        if (
+            fix.launcher == "any"
+            or " " not in first
+            or len(opening + first + note) <= terminal.width
+        ):
             body = [opening + first]
         else:
             body = [opening + first]

@@ -98,7 +98,7 @@ def _distance_table(topology: Topology, terminal: Terminal) -> list[str]:
     rows = [[node.id, *(_distance(node, other) for other in columns)] for node in topology.nodes]
     table = tabulate(
         rows,
-        ["", *columns],
+        ["", *map(str, columns)],
         tablefmt="plain",
         disable_numparse=True,
         colalign=["right"] * (len(columns) + 1),
