@@ -25,7 +25,7 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from numadoctor.host.root import ERRORS, FACTS, sample_folder
+from numadoctor.host.root import ERRORS, FACTS, LINKS, sample_folder
 
 _SECTION = re.compile(
     r"-- (?P<path>/\S*)(?: -> (?P<target>\S+)| !(?P<errno>E[A-Z0-9]+)| (?P<removed>removed))? --"
@@ -50,7 +50,7 @@ class Tree:
         """Lay the tree out below ``folder`` and return it."""
         folder.mkdir(parents=True, exist_ok=True)
         if self.base:
-            shutil.copytree(sample_folder(self.base), folder, symlinks=True, dirs_exist_ok=True)
+            copy_sample(self.base, folder)
         for path in self.removed:
             _remove(folder / path[1:])
         for path, target in self.links.items():
@@ -71,6 +71,17 @@ class Tree:
             known = json.loads(place.read_text()) if place.exists() else {}
             place.write_text(json.dumps({**known, **self.errors}))
         return folder
+
+
+def copy_sample(name: str, folder: Path) -> None:
+    """Copy the sample host ``name`` to ``folder``, its stored links made into symbolic ones."""
+    shutil.copytree(sample_folder(name), folder, dirs_exist_ok=True)
+    stored = folder / LINKS[1:]
+    for path, target in json.loads(stored.read_text()).items():
+        place = folder / path[1:]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(target)
+    stored.unlink()
 
 
 def _remove(place: Path) -> None:
