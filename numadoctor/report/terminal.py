@@ -1,5 +1,6 @@
 """What the terminal can show: width, colour, characters; and nothing hostile gets to it."""
 
+import contextlib
 import os
 import re
 import sys
@@ -46,10 +47,8 @@ class Terminal:
         if on_terminal:
             # COLUMNS first, as the shell sets it; then what the terminal says.
             columns = os.environ.get("COLUMNS", "")
-            try:
+            with contextlib.suppress(OSError):
                 width = int(columns) if columns.isdigit() else os.get_terminal_size(1).columns
-            except OSError:
-                pass
         if colour is None:
             colour = on_terminal and not os.environ.get("NO_COLOR")
         encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
