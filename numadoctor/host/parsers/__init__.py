@@ -9,6 +9,19 @@ from typing import TYPE_CHECKING
 
 from numadoctor.model.errors import ParseError as ParseError
 
+_NAMES = {
+    "lists": "MAX_ID format_list mask_digits numbered parse_isolcpus parse_list parse_map",
+    "node": "BuddyRow Zone parse_buddyinfo parse_counters parse_distance parse_meminfo "
+    "parse_page_size_dir parse_zoneinfo",
+    "pci": "parse_bus_id parse_key_values",
+    "process": "CgroupMembership Limit ProcStatus parse_argv parse_environ parse_limits "
+    "parse_proc_cgroup parse_status",
+    "scalars": "Choice parse_choice parse_flag parse_hex parse_integer parse_size parse_text "
+    "parse_weight parse_words",
+    "system": "CpuInfo Mount MountInfo Swap parse_cgroup_limit parse_command_line parse_cpuinfo "
+    "parse_mountinfo parse_mounts parse_swaps",
+}
+
 if TYPE_CHECKING:
     from numadoctor.host.parsers.lists import MAX_ID as MAX_ID
     from numadoctor.host.parsers.lists import format_list as format_list
@@ -54,29 +67,16 @@ if TYPE_CHECKING:
     from numadoctor.host.parsers.system import parse_mountinfo as parse_mountinfo
     from numadoctor.host.parsers.system import parse_mounts as parse_mounts
     from numadoctor.host.parsers.system import parse_swaps as parse_swaps
+else:
 
-_NAMES = {
-    "lists": "MAX_ID format_list mask_digits numbered parse_isolcpus parse_list parse_map",
-    "node": "BuddyRow Zone parse_buddyinfo parse_counters parse_distance parse_meminfo "
-    "parse_page_size_dir parse_zoneinfo",
-    "pci": "parse_bus_id parse_key_values",
-    "process": "CgroupMembership Limit ProcStatus parse_argv parse_environ parse_limits "
-    "parse_proc_cgroup parse_status",
-    "scalars": "Choice parse_choice parse_flag parse_hex parse_integer parse_size parse_text "
-    "parse_weight parse_words",
-    "system": "CpuInfo Mount MountInfo Swap parse_cgroup_limit parse_command_line parse_cpuinfo "
-    "parse_mountinfo parse_mounts parse_swaps",
-}
+    def __getattr__(name: str) -> object:
+        """Load the module of a parser when it is first asked for.
 
-
-def __getattr__(name: str) -> object:
-    """Load the module of a parser when it is first asked for.
-
-    Building a dataclass takes about 1.5 ms, and ``numadoctor syscalls`` needs two of the ten.
-    """
-    for module, names in _NAMES.items():
-        if name in names.split():
-            value: object = getattr(import_module(f"{__name__}.{module}"), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        Building a dataclass takes about 1.5 ms, and ``numadoctor syscalls`` needs two of the ten.
+        """
+        for module, names in _NAMES.items():
+            if name in names.split():
+                value: object = getattr(import_module(f"{__name__}.{module}"), name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

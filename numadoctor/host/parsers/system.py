@@ -113,7 +113,7 @@ def parse_command_line(data: bytes) -> tuple[tuple[str, str | None], ...]:
     Source: next_arg() in lib/cmdline.c, parse_args() in kernel/params.c.
     """
     found = []
-    for match in _ARGUMENT.finditer(data.replace(b"\0", b" ")):
+    for match in _ARGUMENT.finditer(data.strip(BLANK).replace(b"\0", b" ")):
         key, value = _argument(match[0])
         if key == "--" and value is None:
             break

@@ -1,0 +1,237 @@
+"""Genuine text for every parser, and ways to damage it."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+
+from numadoctor.host import parsers
+
+
+class Sample(NamedTuple):
+    """A parser and text that it understands; ``lines``: blanks at line ends mean nothing in it."""
+
+    parse: Callable[[bytes], object]
+    text: bytes
+    lines: bool = True
+
+
+STATUS = b"""\
+Name:\tpython3
+Umask:\t0022
+State:\tS (sleeping)
+Tgid:\t4242
+Ngid:\t0
+Pid:\t4243
+PPid:\t1
+TracerPid:\t0
+Uid:\t1000\t1001\t1002\t1003
+Gid:\t1000\t1000\t1000\t1000
+NStgid:\t4242\t7
+NSpid:\t4243\t8
+VmLck:\t      64 kB
+VmRSS:\t    1624 kB
+HugetlbPages:\t 1048576 kB
+Threads:\t40
+CapInh:\t0000000000000001
+CapPrm:\t000001fffeffffff
+CapEff:\t00000000a80425fb
+CapBnd:\t00000000a88425fb
+CapAmb:\t0000000000000000
+NoNewPrivs:\t1
+Seccomp:\t2
+Seccomp_filters:\t3
+Speculation_Store_Bypass:\tthread vulnerable
+Cpus_allowed:\tff,0000ffff
+Cpus_allowed_list:\t0-15,32-39
+Mems_allowed:\t00000000,00000001,00000101
+Mems_allowed_list:\t0,8,32
+voluntary_ctxt_switches:\t12
+"""
+
+LIMITS = b"""\
+Limit                     Soft Limit           Hard Limit           Units     
+Max cpu time              unlimited            unlimited            seconds   
+Max stack size            8388608              unlimited            bytes     
+Max locked memory         8388608              16777216             bytes     
+Max nice priority         0                    0                    
+"""  # noqa: W291
+
+CGROUP = b"""\
+9:name=systemd:/user.slice
+7:cpu,cpuacct:/
+3:cpuset:/slurm/uid_1000/job_77/step:0
+0::/kubepods.slice/kubepods-pod1.slice
+"""
+
+MEMINFO = b"""\
+MemTotal:       263858176 kB
+MemFree:        12345 kB
+Active(anon):      112 kB
+HugePages_Total:      20
+Hugepagesize:       2048 kB
+DirectMap1G:     1048576 kB
+"""
+
+NODE_MEMINFO = b"""\
+
+Node 8 MemTotal:       134217728 kB
+Node 8 MemFree:        3755128 kB
+Node 8 FilePages:          18554 kB
+Node 8 HugePages_Total:    10
+Node 8 HugePages_Free:      0
+"""
+
+NUMASTAT = b"""\
+numa_hit 1218606
+numa_miss 0
+numa_foreign 3
+interleave_hit 1141
+local_node 1218606
+other_node 0
+"""
+
+BUDDYINFO = b"""\
+Node 0, zone      DMA      0      0      0      0      0      0      0      0      1      1      3 
+Node 0, zone   Normal   1013    589    601    528    629    391    235    144     80     48     51 
+Node 8, zone  Movable      1      2      3
+"""  # noqa: W291
+
+ZONEINFO = b"""\
+Node 0, zone      DMA
+  per-node stats
+      nr_inactive_anon 1202
+      nr_free_pages 17
+  pages free     3840
+        boost    0
+        min      40
+        low      50
+        high     60
+        promo    70
+        spanned  4095
+        present  3998
+        managed  3841
+        cma      0
+        protection: (0, 3018, 6218, 6218, 6218)
+      nr_free_pages 3840
+      numa_hit     0
+  pagesets
+    cpu: 0
+              count:    0
+              high:     378
+              high_min: 25
+  vm stats threshold: 4
+  node_unreclaimable:  0
+  start_pfn:           1
+Node 8, zone  Movable
+  pages free     0
+        min      32
+        low      33
+        high     34
+        spanned  0
+        present  0
+        managed  0
+        protection: (0, 0, 0, 0, 0)
+"""
+
+COMMAND_LINE = (
+    b"BOOT_IMAGE=/vmlinuz root=UUID=1-2 ro quiet numa_balancing=0 console=tty0 "
+    b'console=ttyS0,115200 dyndbg="file mm +p" "note=a b" hugepagesz=1G -- single\n'
+)
+
+MOUNTS = rb"""proc /proc proc rw,nosuid,nodev,noexec,relatime 0 0
+tmpfs /dev/shm tmpfs rw,nosuid,size=24683656k,mpol=bind=static:0,2-3,8,inode64 0 0
+/dev/sda1 /mnt/a\040b\134c ext4 rw,errors=remount-ro 0 0
+cgroup2 /sys/fs/cgroup cgroup2 rw,nsdelegate 0 0
+"""
+
+MOUNTINFO = rb"""25 24 0:23 / /dev/shm rw,nosuid shared:4 master:1 - tmpfs tmpfs rw,size=24683656k
+36 35 98:0 /a\040b /mnt rw,noatime - ext3 /dev/root rw,errors=continue
+"""
+
+SWAPS = b"""\
+Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority
+/dev/dm-1                               partition\t8388604\t\t512\t\t-2
+/swap\\040file                           file\t\t1024\t\t0\t\t5
+"""
+
+CPUINFO = b"""\
+processor\t: 0
+vendor_id\t: AuthenticAMD
+cpu family\t: 25
+model\t\t: 1
+model name\t: AMD EPYC 7763
+flags\t\t: fpu vme hypervisor avx2
+power management:
+
+processor\t: 1
+vendor_id\t: SecondProcessor
+flags\t\t: other
+"""
+
+SAMPLES = {
+    "list": Sample(parsers.parse_list, b"0-3,8,250-255\n"),
+    "stride": Sample(parsers.parse_list, b"0-1023:2/256\n"),
+    "isolcpus": Sample(parsers.parse_isolcpus, b"domain,managed_irq,1-3,9"),
+    "map": Sample(parsers.parse_map, b"ff,00000000,0000ffff\n"),
+    "mask_digits": Sample(parsers.mask_digits, b"0xff,00000000\n"),
+    "integer": Sample(parsers.parse_integer, b"-1\n"),
+    "hex": Sample(parsers.parse_hex, b"0x030200\n"),
+    "size": Sample(parsers.parse_size, b"2048kB\n"),
+    "weight": Sample(parsers.parse_weight, b"255\n"),
+    "flag": Sample(parsers.parse_flag, b"enabled\n"),
+    "choice": Sample(parsers.parse_choice, b"always [madvise] never\n"),
+    "words": Sample(parsers.parse_words, b"cpuset cpu io memory hugetlb\n"),
+    "text": Sample(parsers.parse_text, b"AMD EPYC\n"),
+    "distance": Sample(parsers.parse_distance, b" 10 17 32\n"),
+    "meminfo": Sample(parsers.parse_meminfo, MEMINFO),
+    "node_meminfo": Sample(parsers.parse_meminfo, NODE_MEMINFO),
+    "counters": Sample(parsers.parse_counters, NUMASTAT),
+    "buddyinfo": Sample(parsers.parse_buddyinfo, BUDDYINFO),
+    "zoneinfo": Sample(parsers.parse_zoneinfo, ZONEINFO),
+    "status": Sample(parsers.parse_status, STATUS),
+    "argv": Sample(parsers.parse_argv, b"python3\0-m\0vllm\0--flag=a b\0", lines=False),
+    "environ": Sample(parsers.parse_environ, b"A=1\0B=x=y\0A=2\0", lines=False),
+    "limits": Sample(parsers.parse_limits, LIMITS),
+    "cgroup": Sample(parsers.parse_proc_cgroup, CGROUP),
+    "command_line": Sample(parsers.parse_command_line, COMMAND_LINE),
+    "mounts": Sample(parsers.parse_mounts, MOUNTS),
+    "mountinfo": Sample(parsers.parse_mountinfo, MOUNTINFO),
+    "cgroup_limit": Sample(parsers.parse_cgroup_limit, b"274877906944\n"),
+    "swaps": Sample(parsers.parse_swaps, SWAPS),
+    "cpuinfo": Sample(parsers.parse_cpuinfo, CPUINFO),
+    "key_values": Sample(parsers.parse_key_values, b"Node:      255\nStatus:    online\n"),
+    "page_size_dir": Sample(
+        lambda data: parsers.parse_page_size_dir(data.decode("latin-1")), b"hugepages-2048kB", False
+    ),
+    "bus_id": Sample(
+        lambda data: parsers.parse_bus_id(data.decode("latin-1")), b"00000000:C1:0.1", False
+    ),
+    "numbered": Sample(
+        lambda data: parsers.numbered(data.decode("latin-1").split(), "node"), b"node0 node8", False
+    ),
+}
+
+# Fragments that break parsers: signs, huge numbers, other digits, separators, blanks, escapes.
+_TOKENS = rb"""
+, : - + / = " \ [ ] 0x _ 1e3 -1 \777 kB unlimited max Node zone pages free mpol= --
+"""
+_FRAGMENTS = st.one_of(
+    st.sampled_from([*_TOKENS.split(), b"\0", b"\n", b"\r\n", b" ", b"\t", b" - ", b"\x1b[31m"]),
+    st.sampled_from([b"9" * 19, b"9" * 5000, b"0" * 70, b"f" * 20_000, b"Node 0, zone"]),
+    st.sampled_from(["\u0663".encode(), "\u00b2".encode(), b"\x80", b"\xff", b"\x85", b"\x1c"]),
+    st.binary(max_size=12),
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, text: bytes) -> bytes:
+    """``text`` with up to six cuts, repetitions and insertions."""
+    for _ in range(draw(st.integers(1, 6))):
+        start = draw(st.integers(0, len(text)))
+        end = min(len(text), start + draw(st.integers(0, 12)))
+        middle = draw(st.one_of(_FRAGMENTS, st.just(text[start:end] * 2)))
+        text = text[:start] + middle + text[end:]
+        if draw(st.integers(0, 9)) == 0:
+            text = text[: draw(st.integers(0, len(text)))]
+    return text
