@@ -1,52 +1,58 @@
-"""What a process may use: its affinity, its cpuset, and the nodes that leaves it."""
+"""What a process may use: the CPUs and memory nodes that affinity and cpuset leave it."""
 
 from collections.abc import Iterable
 
 from numadoctor.host.cgroup import Cgroup, read_cgroup
 from numadoctor.host.host import Host
-from numadoctor.model import Allowed, Undecided
+from numadoctor.model import Allowed, Missing, Undecided
 
 
 def read_allowed(
     host: Host, proc: str, online_cpus: tuple[int, ...], nodes: tuple[int, ...]
 ) -> Allowed:
-    """The CPUs and nodes the process at ``proc`` may use.
+    """The online CPUs and nodes that the process at ``proc`` may use.
 
     ``Cpus_allowed`` and ``Mems_allowed`` of its status file are what the kernel
-    itself applies. A captured tree may lack that file; its cpuset then tells
-    the same, and one that has neither leaves everything allowed only if it
-    holds no cpuset at all.
+    itself goes by (kernel/cgroup/cpuset.c). A captured tree may lack the file:
+    its cpuset then tells nearly the same, without the affinity.
     """
     try:
         status = host.status(proc)
-    except Undecided:
-        status = None
-    if status is not None and status.mems_allowed is not None:
-        cpus = _within(status.cpus_allowed, online_cpus)
-        return Allowed(cpus, _within(status.mems_allowed, nodes), f"{proc}/status")
-    cgroup = read_cgroup(host, proc)
-    cpuset = cgroup.cpuset
-    if cpuset is None:
-        if status is not None and status.cpus_allowed is not None:
-            # A kernel without CONFIG_CPUSETS has no Mems_allowed line: nothing narrows.
-            return Allowed(_within(status.cpus_allowed, online_cpus), nodes, f"{proc}/status")
-        return Allowed(online_cpus, nodes, "no cpuset found: everything is allowed")
-    cpus = _ids(host, cgroup, "cpus", online_cpus)
-    mems = _ids(host, cgroup, "mems", nodes)
-    return Allowed(cpus, mems, cpuset)
+    except Missing:
+        return _by_cpuset(host, read_cgroup(host, proc), online_cpus, nodes)
+    except Undecided as error:
+        return Allowed(None, None, str(error))
+    cpus, mems = status.cpus_allowed, status.mems_allowed
+    if mems is None and cpus is not None and not status.mems_allowed_digits:
+        # Without CONFIG_CPUSETS there is no such line, and nothing that could narrow.
+        mems = nodes
+    return Allowed(_among(cpus, online_cpus), _among(mems, nodes), f"{proc}/status")
 
 
-def _within(ids: Iterable[int] | None, known: tuple[int, ...]) -> tuple[int, ...] | None:
-    # A mask names every possible id; those that are not online can not be used.
-    if ids is None:
-        return None
-    return tuple(i for i in ids if i in set(known)) if known else tuple(ids)
+def _among(ids: Iterable[int] | None, known: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Those that exist: a mask also names what could be plugged in."""
+    return None if ids is None else tuple(sorted(set(ids).intersection(known)))
 
 
-def _ids(host: Host, cgroup: Cgroup, what: str, known: tuple[int, ...]) -> tuple[int, ...] | None:
+def _by_cpuset(
+    host: Host, cgroup: Cgroup, online_cpus: tuple[int, ...], nodes: tuple[int, ...]
+) -> Allowed:
+    cpuset, top = cgroup.cpuset, cgroup.cpuset_top
+    if cpuset is None or top is None:
+        return Allowed(online_cpus, nodes, "no cpuset is to be seen: nothing is known to narrow")
     try:
-        ids = host.ids(cgroup.cpuset_file(what))
+        captured = host.has(top)
+    except Undecided as error:
+        return Allowed(None, None, str(error))
+    if not captured:
+        source = f"{top} was not captured: nothing is known to narrow"
+        return Allowed(online_cpus, nodes, source)
+    cpus = _members(host, cgroup.cpuset_file("cpus"), online_cpus)
+    return Allowed(cpus, _members(host, cgroup.cpuset_file("mems"), nodes), cpuset)
+
+
+def _members(host: Host, path: str, known: tuple[int, ...]) -> tuple[int, ...] | None:
+    try:
+        return _among(host.ids(path), known)
     except Undecided:
         return None
-    # An empty list means "as the parent" in cgroup v2.
-    return _within(ids, known) if ids else known

@@ -7,15 +7,15 @@ that has to be looked at.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from numadoctor.host import parsers
 from numadoctor.host.allowed import read_allowed
-from numadoctor.host.devices import gpu_memory_nodes, read_devices
+from numadoctor.host.devices import PCI, gpu_memory_nodes, read_devices
 from numadoctor.host.host import Host
 from numadoctor.model import (
     Cpu,
-    Denied,
     Initiator,
     Malformed,
     Missing,
@@ -31,14 +31,14 @@ NODES = "/sys/devices/system/node"
 CPUS = "/sys/devices/system/cpu"
 TIERS = "/sys/devices/virtual/memory_tiering"
 
-_NODE_NAME = re.compile(r"node(\d{1,5})")
-_CPU_NAME = re.compile(r"cpu(\d{1,6})")
 _TIER_NAME = re.compile(r"memory_tier(\d{1,9})")
 
-# Nodes of CPUs with memory beside it that is nearer than this to them, but has
-# no CPUs: on-package memory (Xeon Max and Knights Landing give 13 and 14 for it, 20
-# and more for anything behind a link).
-_ON_PACKAGE_DISTANCE = 16
+# Memory without CPUs that is at least this near to a node with CPUs is on its
+# package: Xeon Max gives 13 for it, firmware gives 14 and more for CXL memory.
+_ON_PACKAGE_DISTANCE = 13
+
+# Bandwidths that differ by less come from the same kind of memory, with other DIMMs.
+_OTHER_KIND = 1.5
 
 T = TypeVar("T")
 
@@ -48,28 +48,26 @@ def read_topology(host: Host) -> Topology:
 
     :raises Denied: /sys/devices/system/node may not be listed: whether there
         is NUMA at all cannot be told
+    :raises Missing: there is no sysfs, so the lack of nodes says nothing
+    :raises Malformed: the folder of the nodes holds none
     """
     remarks: list[Remark] = []
-    online_cpus = _online_cpus(host, remarks)
-    cpus = tuple(_read_cpu(host, cpu) for cpu in online_cpus)
-    present = _quiet(host.ids, f"{CPUS}/present", remarks) or online_cpus
+    cpu_folders = parsers.numbered(_quiet(host.list, CPUS, remarks) or (), "cpu")
+    online_cpus = _online_cpus(host, cpu_folders, remarks)
     node_ids = _node_ids(host, remarks)
-    numa = bool(node_ids)
     tiers = _read_tiers(host, remarks)
-    node_of_gpu = gpu_memory_nodes(host)
-    nodes = _classify(
-        [_read_node(host, node, node_ids, online_cpus, remarks) for node in node_ids],
-        tiers,
-        node_of_gpu,
-    )
+    nodes = [
+        _read_node(host, node, node_ids or (), online_cpus, remarks) for node in node_ids or ()
+    ]
+    classifier = _Classifier(tuple(nodes), tiers, gpu_memory_nodes(host), _sleeping(host, nodes))
     return Topology(
-        numa=numa,
-        nodes=nodes,
-        cpus=cpus,
+        numa=node_ids is not None,
+        nodes=tuple(classifier.classified(node) for node in nodes),
+        cpus=tuple(_read_cpu(host, cpu, set(cpu_folders)) for cpu in online_cpus),
         online_cpus=online_cpus,
-        present_cpus=present,
-        devices=read_devices(host, tuple(node_ids)),
-        allowed=read_allowed(host, "/proc/self", online_cpus, tuple(node_ids)),
+        present_cpus=_quiet(host.ids, f"{CPUS}/present", remarks) or cpu_folders or online_cpus,
+        devices=_quiet(lambda _: read_devices(host, nodes), PCI, remarks) or (),
+        allowed=read_allowed(host, "/proc/self", online_cpus, node_ids or ()),
         possible_nodes=_quiet(host.ids, f"{NODES}/possible", remarks),
         tiers=tiers,
         remarks=tuple(remarks),
@@ -87,44 +85,55 @@ def _quiet(ask: Callable[[str], T], path: str, remarks: list[Remark]) -> T | Non
         return None
 
 
-def _node_ids(host: Host, remarks: list[Remark]) -> list[int]:
-    """Ids of the online nodes, ascending; empty on a kernel without NUMA.
+def _node_ids(host: Host, remarks: list[Remark]) -> tuple[int, ...] | None:
+    """Ids of the online nodes, ascending; None on a kernel without NUMA.
 
-    The node directories decide: the kernel makes one for each online node and
-    the ``online`` file may be missing (before Linux 2.6.24), empty or stale.
+    The node directories decide: the kernel makes one for each online node, and
+    the ``online`` file may be missing, empty or stale.
     """
     try:
         names = host.list(NODES)
     except Missing:
-        return []
-    ids = sorted(int(m[1]) for name in names if (m := _NODE_NAME.fullmatch(name)))
+        if host.has(CPUS):
+            return None
+        raise Missing(NODES, None, "there is no sysfs here", "mount it, or capture it") from None
+    ids = parsers.numbered(names, "node")
     online = _quiet(host.ids, f"{NODES}/online", remarks)
-    if online and ids and set(online) != set(ids):
+    if not ids and not online:
+        raise Malformed(NODES, None, "it holds no node")
+    if online and set(online) != set(ids):
         text = (
             f"online says {parsers.format_list(online)}, "
-            f"the node directories are {parsers.format_list(ids)}"
+            f"the node directories are {parsers.format_list(ids) or 'none'}"
         )
         remarks.append(Remark(f"{NODES}/online", text))
-    return ids
+    return ids or online
 
 
-def _online_cpus(host: Host, remarks: list[Remark]) -> tuple[int, ...]:
+def _online_cpus(host: Host, folders: tuple[int, ...], remarks: list[Remark]) -> tuple[int, ...]:
     online = _quiet(host.ids, f"{CPUS}/online", remarks)
     if online:
         return online
-    try:
-        names = host.list(CPUS)
-    except Undecided:
-        return ()
-    # Kernels before 2.6.24 have no such list; each CPU tells for itself, and
-    # the boot CPU often has no ``online`` file because it cannot be offlined.
-    ids = sorted(int(m[1]) for name in names if (m := _CPU_NAME.fullmatch(name)))
-    return tuple(
-        cpu for cpu in ids if _quiet(host.integer, f"{CPUS}/cpu{cpu}/online", remarks) != 0
-    )
+    # Without the list each CPU tells for itself. Those that cannot be taken
+    # offline (the boot CPU) have no ``online`` file.
+    offline, unread = set(), []
+    for cpu in folders:
+        try:
+            if host.integer(f"{CPUS}/cpu{cpu}/online") == 0:
+                offline.add(cpu)
+        except Missing:
+            continue
+        except Undecided:
+            unread.append(cpu)
+    if unread:
+        text = f"whether CPUs {parsers.format_list(unread)} are online cannot be read: taken as so"
+        remarks.append(Remark(CPUS, text))
+    return tuple(cpu for cpu in folders if cpu not in offline)
 
 
-def _read_cpu(host: Host, cpu: int) -> Cpu:
+def _read_cpu(host: Host, cpu: int, folders: set[int]) -> Cpu:
+    if cpu not in folders:
+        return Cpu(cpu, None)
     folder = f"{CPUS}/cpu{cpu}/topology"
 
     def number(name: str) -> int | None:
@@ -132,11 +141,11 @@ def _read_cpu(host: Host, cpu: int) -> Cpu:
             value = host.integer(f"{folder}/{name}")
         except Undecided:
             return None
-        # The kernel writes -1 for "not known" (drivers/base/topology.c users).
+        # The kernel prints -1 where the platform does not say (include/linux/topology.h).
         return value if value >= 0 else None
 
     siblings: tuple[int, ...] = ()
-    for name in ("core_cpus", "thread_siblings"):  # core_cpus since Linux 5.3, the old name stays
+    for name in ("core_cpus", "thread_siblings"):  # core_cpus since Linux 5.3; the old name stays
         try:
             siblings = host.parse(f"{folder}/{name}", parsers.parse_map)
             break
@@ -167,19 +176,17 @@ def _node_cpus(
         return ()
     if not online:
         return cpus
-    known = set(online)
-    return tuple(cpu for cpu in cpus if cpu in known)
+    return tuple(sorted(set(cpus).intersection(online)))
 
 
 def _read_node(
-    host: Host, node: int, ids: list[int], online: tuple[int, ...], remarks: list[Remark]
+    host: Host, node: int, ids: tuple[int, ...], online: tuple[int, ...], remarks: list[Remark]
 ) -> Node:
     folder = f"{NODES}/node{node}"
-    meminfo = _quiet(
-        lambda path: host.parse(path, parsers.parse_meminfo), f"{folder}/meminfo", remarks
-    )
-    if meminfo is None:
-        remarks.append(Remark(f"{folder}/meminfo", "cannot be read: the node's memory is unknown"))
+    try:
+        meminfo = host.parse(f"{folder}/meminfo", parsers.parse_meminfo)
+    except Undecided as error:
+        remarks.append(Remark(f"{folder}/meminfo", f"the node's memory is unknown: {error}"))
         meminfo = {}
     return Node(
         id=node,
@@ -194,7 +201,9 @@ def _read_node(
     )
 
 
-def _distances(host: Host, folder: str, ids: list[int], remarks: list[Remark]) -> Mapping[int, int]:
+def _distances(
+    host: Host, folder: str, ids: tuple[int, ...], remarks: list[Remark]
+) -> Mapping[int, int]:
     """Node id to distance. The columns follow the online nodes (drivers/base/node.c,
     node_read_distance), in some captured trees the possible ones.
     """
@@ -258,7 +267,7 @@ def _initiators(host: Host, folder: str) -> tuple[Initiator, ...]:
         found.append(
             Initiator(
                 access_class,
-                tuple(sorted(int(m[1]) for n in names if (m := _NODE_NAME.fullmatch(n)))),
+                parsers.numbered(names, "node"),
                 figure("read_bandwidth"),
                 figure("write_bandwidth"),
                 figure("read_latency"),
@@ -270,12 +279,8 @@ def _initiators(host: Host, folder: str) -> tuple[Initiator, ...]:
 
 def _read_tiers(host: Host, remarks: list[Remark]) -> Mapping[int, tuple[int, ...]]:
     """Tier id to nodes (Documentation/ABI/testing/sysfs-kernel-mm-memory-tiers, Linux 6.1)."""
-    try:
-        names = host.list(TIERS)
-    except (Missing, Denied, Malformed):
-        return {}
     tiers = {}
-    for name in names:
+    for name in _quiet(host.list, TIERS, remarks) or ():
         if match := _TIER_NAME.fullmatch(name):
             nodes = _quiet(host.ids, f"{TIERS}/{name}/nodelist", remarks)
             if nodes:
@@ -283,69 +288,95 @@ def _read_tiers(host: Host, remarks: list[Remark]) -> Mapping[int, tuple[int, ..
     return dict(sorted(tiers.items()))
 
 
-def _classify(
-    nodes: list[Node], tiers: Mapping[int, tuple[int, ...]], node_of_gpu: Mapping[int, str]
-) -> tuple[Node, ...]:
-    from dataclasses import replace
+def _sleeping(host: Host, nodes: Iterable[Node]) -> dict[int, tuple[int, ...]]:
+    """The CPUs of nodes that have memory and whose CPUs are all offline.
 
-    tier_of = {node: tier for tier, members in tiers.items() for node in members}
-    cpu_tiers = [tier_of[node.id] for node in nodes if node.cpus and node.id in tier_of]
-    classified = []
-    for node in nodes:
-        kind, because = _kind(node, nodes, tier_of, cpu_tiers, node_of_gpu)
-        classified.append(replace(node, kind=kind, because=because, tier=tier_of.get(node.id)))
-    return tuple(classified)
-
-
-def _kind(
-    node: Node,
-    nodes: Iterable[Node],
-    tier_of: Mapping[int, int],
-    cpu_tiers: list[int],
-    node_of_gpu: Mapping[int, str],
-) -> tuple[NodeKind, str]:
-    """What the node is made of, and why that is thought.
-
-    Certain things come first: the GPU driver names its nodes; a tier is what
-    the kernel itself demotes by. Distances and bandwidth come last.
+    cpumap names online CPUs only; the links to the others stay in the folder
+    (register_cpu_under_node() in drivers/base/node.c).
     """
-    if node.memory_bytes is None:
-        return NodeKind.UNKNOWN, "its meminfo cannot be read"
-    if node.id in node_of_gpu:
-        return NodeKind.GPU, f"the driver names it as memory of GPU {node_of_gpu[node.id]}"
-    if node.cpus:
-        return (NodeKind.HOST if node.memory_bytes else NodeKind.CPU_ONLY), ""
-    if not node.memory_bytes:
-        return NodeKind.EMPTY, ""
-    tier = tier_of.get(node.id)
-    if tier is not None and cpu_tiers:
-        if tier > max(cpu_tiers):
-            return NodeKind.CXL, f"memory tier {tier} is slower than that of the CPU nodes"
-        if tier < min(cpu_tiers):
-            return NodeKind.HBM, f"memory tier {tier} is faster than that of the CPU nodes"
-    return _kind_by_figures(node, [other for other in nodes if other.cpus and other.memory_bytes])
+    found = {}
+    for node in nodes:
+        if node.memory_bytes and not node.cpus:
+            names = host.optional(host.list, f"{NODES}/node{node.id}") or ()
+            found[node.id] = parsers.numbered(names, "cpu")
+    return found
 
 
-def _kind_by_figures(node: Node, host_nodes: list[Node]) -> tuple[NodeKind, str]:
-    bandwidth = _local_bandwidth(node)
-    initiator = next((i for i in node.initiators if i.nodes), None)
-    if bandwidth and initiator:
-        near = next((other for other in host_nodes if other.id in initiator.nodes), None)
-        base = _local_bandwidth(near) if near else None
-        if near and base and bandwidth != base:
-            faster = bandwidth > base
-            kind = NodeKind.HBM if faster else NodeKind.CXL
-            word = "more" if faster else "less"
-            return (
-                kind,
-                f"{bandwidth} MiB/s read bandwidth, {word} than the {base} of node {near.id}",
-            )
-    distances = [d for other in host_nodes if (d := other.distances.get(node.id)) is not None]
-    nearest = min(distances, default=None)
-    if nearest is not None and 10 < nearest < _ON_PACKAGE_DISTANCE:
-        return NodeKind.HBM, f"at distance {nearest} it is as near as memory on the package"
-    return NodeKind.MEMORY_ONLY, "memory without CPUs; nothing tells of what kind"
+@dataclass(frozen=True)
+class _Classifier:
+    """Says what the nodes are made of.
+
+    :ivar of_gpu: node id to the GPU whose driver names the node as its memory
+    :ivar sleeping: node id to its CPUs, where all of them are offline
+    """
+
+    nodes: tuple[Node, ...]
+    tiers: Mapping[int, tuple[int, ...]]
+    of_gpu: Mapping[int, str]
+    sleeping: Mapping[int, tuple[int, ...]]
+
+    def classified(self, node: Node) -> Node:
+        """``node`` with its kind, why that is thought, and its tier."""
+        tier = self._tier(node)
+        kind, because = self._kind(node, tier)
+        return replace(node, kind=kind, because=because, tier=tier)
+
+    def _tier(self, node: Node) -> int | None:
+        return next((tier for tier, members in self.tiers.items() if node.id in members), None)
+
+    def _kind(self, node: Node, tier: int | None) -> tuple[NodeKind, str]:
+        # Certain things come first: the GPU's driver names its nodes, and the
+        # tier is what the kernel itself demotes by. Figures come last.
+        if node.memory_bytes is None:
+            return NodeKind.UNKNOWN, "its meminfo cannot be read"
+        if node.id in self.of_gpu:
+            return NodeKind.GPU, f"the driver names it as memory of GPU {self.of_gpu[node.id]}"
+        if node.cpus:
+            return (NodeKind.HOST if node.memory_bytes else NodeKind.CPU_ONLY), ""
+        if not node.memory_bytes:
+            return NodeKind.EMPTY, ""
+        if cpus := self.sleeping.get(node.id):
+            return NodeKind.MEMORY_ONLY, f"its CPUs {parsers.format_list(cpus)} are all offline"
+        return (
+            self._by_tier(tier)
+            or self._by_bandwidth(node)
+            or self._by_distance(node)
+            or (NodeKind.MEMORY_ONLY, "nothing tells what kind of memory it is")
+        )
+
+    def _by_tier(self, tier: int | None) -> tuple[NodeKind, str] | None:
+        of_cpus = [t for node in self.nodes if node.cpus and (t := self._tier(node)) is not None]
+        if tier is None or not of_cpus:
+            return None
+        if tier > max(of_cpus):
+            return NodeKind.CXL, f"memory tier {tier} is slower than that of the nodes with CPUs"
+        if tier < min(of_cpus):
+            return NodeKind.HBM, f"memory tier {tier} is faster than that of the nodes with CPUs"
+        return None
+
+    def _by_bandwidth(self, node: Node) -> tuple[NodeKind, str] | None:
+        own = _read_bandwidth(node)
+        initiators = {i for initiator in node.initiators for i in initiator.nodes}
+        for near in self._host_nodes():
+            base = _read_bandwidth(near)
+            if near.id not in initiators or not own or not base:
+                continue
+            text = f"{own} MiB/s read bandwidth, {{}} than the {base} of node {near.id}"
+            if own >= base * _OTHER_KIND:
+                return NodeKind.HBM, text.format("more")
+            if own * _OTHER_KIND <= base:
+                return NodeKind.CXL, text.format("less")
+        return None
+
+    def _by_distance(self, node: Node) -> tuple[NodeKind, str] | None:
+        near = min((other.distances.get(node.id, 255) for other in self._host_nodes()), default=255)
+        if 10 < near <= _ON_PACKAGE_DISTANCE:
+            return NodeKind.HBM, f"at distance {near} it is as near as memory on the package"
+        return None
+
+    def _host_nodes(self) -> Iterable[Node]:
+        return (node for node in self.nodes if node.cpus and node.memory_bytes)
 
 
-def _local_bandwidth(node: Node) -> int | None:
+def _read_bandwidth(node: Node) -> int | None:
     return next((i.read_bandwidth for i in node.initiators if i.read_bandwidth), None)
