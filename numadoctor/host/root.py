@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from numadoctor.model import (
@@ -21,11 +22,14 @@ from numadoctor.model import (
     Vanished,
 )
 
-T = TypeVar("T", int, str)
+T = TypeVar("T")
 
 # No genuine file of /proc or /sys that numadoctor reads comes near this; a
 # larger one is somebody's mistake or malice, and would only eat memory.
 READ_LIMIT = 64 << 20
+
+# The kernel's MAX_ERRNO (include/linux/err.h).
+_MAX_ERRNO = 4095
 
 # Linux follows at most 40 links in one lookup (include/linux/namei.h, MAXSYMLINKS).
 _MAX_LINKS = 40
@@ -60,23 +64,30 @@ def error_from(path: str, number: int) -> Undecided:
     return Unreadable(path, number)
 
 
-def _read_descriptor(descriptor: int, path: str, limit: int) -> bytes:
-    # A FIFO would block for ever and a device may act on being read: a file
-    # of a sysroot that is not a regular one is refused.
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+def _refuse(found: os.stat_result, path: str, limit: int) -> None:
+    # A FIFO blocks, a device may act on being opened (a watchdog starts), and
+    # a socket cannot be read: of a sysroot only regular files are.
+    if not stat.S_ISREG(found.st_mode):
         raise Unreadable(path, None, "not a regular file")
+    if found.st_size > limit:
+        raise TooLarge(path, None, f"larger than {limit / (1 << 20):g} MiB")
+
+
+def _read_descriptor(descriptor: int, path: str, limit: int) -> bytes:
+    _refuse(os.fstat(descriptor), path, limit)
     chunks, size = [], 0
     while chunk := os.read(descriptor, min(1 << 17, limit + 1 - size)):
         chunks.append(chunk)
         size += len(chunk)
         if size > limit:
-            raise TooLarge(path, None, f"larger than {limit >> 20} MiB")
+            raise TooLarge(path, None, f"larger than {limit / (1 << 20):g} MiB")
         # Files of /proc and /sys have no size to go by; a short answer does
         # not mean the end, an empty one does.
     return b"".join(chunks)
 
 
 def _open_and_read(real: str, path: str, limit: int, flags: int = 0) -> bytes:
+    _refuse(os.stat(real, follow_symlinks=not flags & os.O_NOFOLLOW), path, limit)
     descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | flags)
     try:
         return _read_descriptor(descriptor, path, limit)
@@ -141,14 +152,18 @@ class FolderRoot:
         except OSError as error:
             raise error_from(folder, error.errno or 0) from None
         self._errors = self._load(ERRORS, int)
+        if not all(0 < number <= _MAX_ERRNO for number in self._errors.values()):
+            raise Malformed(ERRORS, None, "holds a number that is no errno")
         self._add_links(self._load(LINKS, str))
 
     def _load(self, path: str, kind: type[T]) -> dict[str, T]:
         """The object of path to ``kind`` in one of our own files; empty where there is none."""
         try:
             loaded = json.loads(self._read(path, READ_LIMIT))
-        except (OSError, Undecided):
+        except FileNotFoundError:
             return {}
+        except OSError as error:
+            raise error_from(path, error.errno or 0) from None
         except (ValueError, RecursionError) as error:
             raise Malformed(path, None, f"not JSON: {error}") from None
         if not isinstance(loaded, dict) or any(
@@ -159,50 +174,57 @@ class FolderRoot:
 
     def _add_links(self, links: dict[str, str]) -> None:
         for path, target in links.items():
-            parts = _steps(path)
+            before, *parts = path.split("/")
+            if before or not target or not parts or {"", ".", ".."}.intersection(parts):
+                raise Malformed(LINKS, None, f"{path!r} cannot be a link to {target!r}")
             self._targets["/".join(parts)] = target
             for depth, name in enumerate(parts):
                 self._linked.setdefault("/".join(parts[:depth]), set()).add(name)
 
     def read(self, path: str, limit: int = READ_LIMIT) -> bytes:
-        self._recorded(path)
-        try:
-            return self._read(path, limit)
-        except (OSError, ValueError) as error:
-            raise _translate(path, error) from None
+        return self._answer(path, lambda: self._read(path, limit))
 
     def list(self, path: str) -> tuple[str, ...]:
-        self._recorded(path)
-        try:
-            inside = self._resolve(path)
-            linked = self._linked.get(inside, set())
-            try:
-                names = os.listdir(self._real(inside))
-            except FileNotFoundError:
-                if not linked:
-                    raise
-                names = []
-        except (OSError, ValueError) as error:
-            raise _translate(path, error) from None
-        return tuple(sorted(linked.union(names)))
+        return self._answer(path, lambda: self._list(path))
 
     def link(self, path: str) -> str:
-        self._recorded(path)
-        try:
-            directory, name = os.path.split(path)
-            inside = "/".join(filter(None, (self._resolve(directory), name)))
-            return self._targets.get(inside) or os.readlink(self._real(inside))
-        except (OSError, ValueError) as error:
-            raise _translate(path, error) from None
+        return self._answer(path, lambda: self._link(path))
 
-    def _recorded(self, path: str) -> None:
+    def _answer(self, path: str, ask: Callable[[], T]) -> T:
         if number := self._errors.get(path):
             raise error_from(path, number)
+        try:
+            return ask()
+        except (OSError, ValueError) as error:
+            answer = _translate(path, error)
+        if isinstance(answer, Missing):
+            # What could not be searched when the tree was taken may have held it.
+            parts = path.split("/")
+            for depth in range(len(parts) - 1, 1, -1):
+                if number := self._errors.get("/".join(parts[:depth])):
+                    raise error_from(path, number)
+        raise answer
 
     def _read(self, path: str, limit: int) -> bytes:
         # O_NOFOLLOW: the last component was resolved; one that became a link
         # since then is somebody's race against us.
         return _open_and_read(self._real(self._resolve(path)), path, limit, os.O_NOFOLLOW)
+
+    def _list(self, path: str) -> tuple[str, ...]:
+        inside = self._resolve(path)
+        linked = self._linked.get(inside, set())
+        try:
+            names = os.listdir(self._real(inside))
+        except FileNotFoundError:
+            if not linked:
+                raise
+            names = []
+        return tuple(sorted(linked.union(names)))
+
+    def _link(self, path: str) -> str:
+        directory, name = os.path.split(path)
+        inside = "/".join(filter(None, (self._resolve(directory), name)))
+        return self._targets.get(inside) or os.readlink(self._real(inside))
 
     def _real(self, inside: str) -> str:
         return os.path.join(self._folder, inside)
@@ -210,16 +232,19 @@ class FolderRoot:
     def _resolve(self, path: str) -> str:
         """``path`` after following links inside the folder, without a leading slash.
 
-        :raises OSError: ELOOP after 40 links
+        :raises OSError: ELOOP after 40 links; ENOENT or ENOTDIR where a step
+            goes through what is no directory
         """
-        pending = _steps(path)[::-1]
+        pending = path.split("/")[::-1]
         inside: list[str] = []
         links = 0
         while pending:
             part = pending.pop()
-            if part == "..":
-                # The root is its own parent.
-                del inside[-1:]
+            if part in ("", ".", ".."):
+                self._must_be_directory("/".join(inside))
+                if part == "..":
+                    # The root is its own parent.
+                    del inside[-1:]
                 continue
             target = self._target("/".join((*inside, part)))
             if target is None:
@@ -230,8 +255,14 @@ class FolderRoot:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             if target.startswith("/"):
                 inside.clear()
-            pending += _steps(target)[::-1]
+            pending += target.split("/")[::-1]
         return "/".join(inside)
+
+    def _must_be_directory(self, inside: str) -> None:
+        if inside and inside not in self._linked:
+            mode = os.stat(self._real(inside), follow_symlinks=False).st_mode
+            if not stat.S_ISDIR(mode):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
     def _target(self, relative: str) -> str | None:
         """Where the link at ``relative`` points, or None when it is no link."""
@@ -244,10 +275,6 @@ class FolderRoot:
                     raise
                 self._targets[relative] = ""
         return self._targets[relative] or None
-
-
-def _steps(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in ("", ".")]
 
 
 def sample_folder(name: str) -> str:
@@ -279,6 +306,9 @@ def open_root(where: str | None) -> Root:
     """The root that ``--sysroot`` names: None or "/" the live machine, a folder, or sample:NAME."""
     if where is None or where == "/":
         return LiveRoot()
+    if not where:
+        # An unset variable in a script must not examine the current folder.
+        raise Missing(where, None, "names no folder")
     if where.startswith("sample:"):
         name = where.removeprefix("sample:")
         return FolderRoot(sample_folder(name), label=name)
