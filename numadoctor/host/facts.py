@@ -34,7 +34,7 @@ def _sysconf() -> Any:
 
 
 def _numactl() -> Any:
-    """Whether numactl is on the PATH, and what it calls itself."""
+    """Where numactl is on the PATH, and its version; None for what cannot be told."""
     import shutil
     import subprocess
 
@@ -42,16 +42,19 @@ def _numactl() -> Any:
     if path is None:
         return {"path": None, "version": None}
     try:
-        # "numactl 2.0.16" on standard output; releases before 2.0.14 print
-        # their usage instead and name no version.
         answer = subprocess.run(
-            [path, "--version"], capture_output=True, timeout=2, check=False
-        ).stdout.decode("utf-8", "backslashreplace")
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=2,
+            check=False,
+        ).stdout
     except (OSError, subprocess.TimeoutExpired):
-        answer = ""
-    words = answer.split()
-    version = words[1] if len(words) == 2 and words[0] == "numactl" else None
-    return {"path": path, "version": version}
+        answer = b""
+    # "2.0.18" and no more (numactl.c); 2.0.16 and older know no such option and
+    # print their usage to standard error.
+    version = answer.decode("utf-8", "backslashreplace").strip()
+    return {"path": path, "version": version if version[:1].isdigit() else None}
 
 
 FACTS: dict[str, Callable[[], Any]] = {

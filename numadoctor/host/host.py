@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from numadoctor.host import parsers
 from numadoctor.host.root import FACTS as FACTS_FOLDER
-from numadoctor.host.root import READ_LIMIT, Root, open_root
+from numadoctor.host.root import Root, open_root
 from numadoctor.model import (
     Evidence,
     Malformed,
@@ -56,12 +56,12 @@ class Host:
         except Undecided:
             return self.root.label or "this machine"
 
-    def read(self, path: str, limit: int = READ_LIMIT) -> bytes:
+    def read(self, path: str) -> bytes:
         """The bytes of the file at ``path``.
 
-        :raises TooLarge: it holds more than ``limit`` bytes
+        :raises TooLarge: it holds more than READ_LIMIT of ``numadoctor.host.root``
         """
-        return _remembered(self._reads, path, lambda: self.root.read(path, limit))
+        return _remembered(self._reads, path, lambda: self.root.read(path))
 
     def list(self, path: str) -> tuple[str, ...]:
         """The names in the directory at ``path``, sorted."""
@@ -143,9 +143,8 @@ class Host:
         except Undecided as error:
             return Evidence(path, error.reason)
         if containing:
-            text = "\n".join(
-                line for line in text.splitlines() if line.lstrip().startswith(containing)
-            )
+            lines = [line for line in text.splitlines() if line.lstrip().startswith(containing)]
+            text = "\n".join(lines) or f"no line starts with {' or '.join(containing)}"
         if len(text) > _EVIDENCE_LENGTH:
             text = text[: _EVIDENCE_LENGTH - 3] + "..."
         return Evidence(path, text)
@@ -155,15 +154,7 @@ class Host:
 
         :raises Missing: a captured folder does not hold it
         """
-        if name not in self._facts:
-            try:
-                self._facts[name] = self._ask(name)
-            except Undecided as error:
-                self._facts[name] = error
-        answer = self._facts[name]
-        if isinstance(answer, Undecided):
-            raise answer
-        return answer
+        return _remembered(self._facts, name, lambda: self._ask(name))
 
     def _ask(self, name: str) -> Any:
         if self.live:
@@ -179,7 +170,7 @@ class Host:
             raise Missing(
                 name, None, "a captured folder does not hold it", "run numadoctor on the machine"
             ) from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Malformed(path, None, f"not JSON: {error}") from None
 
     @cached_property
