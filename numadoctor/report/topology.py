@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from numadoctor.model import Device, Node, Topology
 from numadoctor.report.terminal import Terminal, human_bytes
 
-_KINDS = ("gpu", "accelerator", "nic", "storage")
+_KINDS = {"gpu": "GPU", "accelerator": "accelerator", "nic": "NIC", "storage": "drive"}
 
 
 def render(topology: Topology, host: str, terminal: Terminal) -> str:
@@ -33,10 +33,12 @@ def _head(topology: Topology, host: str) -> list[str]:
         f"{host}: {_count(len(topology.nodes), 'NUMA node')}{sockets}, "
         f"{_count(len(topology.online_cpus), 'CPU')}, {human_bytes(memory)}"
     )
-    counts = [(sum(d.kind == kind for d in topology.devices), kind) for kind in _KINDS]
-    names = {"gpu": "GPU", "nic": "NIC", "accelerator": "accelerator", "storage": "drive"}
-    told = [_count(n, names[kind]) for n, kind in counts if n]
-    return [", ".join([text, *told])]
+    return [", ".join([text, *_device_counts(topology.devices)])]
+
+
+def _device_counts(devices: Iterable[Device]) -> list[str]:
+    kinds = [device.kind for device in devices]
+    return [_count(n, word) for kind, word in _KINDS.items() if (n := kinds.count(kind))]
 
 
 def _count(number: int, word: str) -> str:
@@ -69,7 +71,7 @@ def _table(topology: Topology, terminal: Terminal) -> list[str]:
             _bytes(node.memory_bytes),
             _bytes(node.free_bytes),
             *([str(node.tier) if node.tier is not None else "-"] if topology.tiers else []),
-            " ".join(_short(d) for d in topology.devices if d.node == node.id) or "-",
+            ", ".join(_device_counts(d for d in topology.devices if d.node == node.id)) or "-",
         ]
         for node in topology.nodes
     ]
@@ -83,10 +85,6 @@ def _table(topology: Topology, terminal: Terminal) -> list[str]:
         colalign=["right", "left", "left", "right", "right"],
     )
     return [terminal.cut(terminal.text(line)) for line in table.splitlines()]
-
-
-def _short(device: Device) -> str:
-    return device.names[0] if device.names else device.kind
 
 
 def _distance_table(topology: Topology, terminal: Terminal) -> list[str]:
