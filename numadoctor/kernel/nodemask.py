@@ -100,6 +100,17 @@ def read_buffer() -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(GET_BITS // 8)
 
 
+def to_text(nodes: Iterable[int]) -> str:
+    """Node ids as the kernel lists them: ``0-3,8``; ``none`` for none."""
+    ranges: list[list[int]] = []
+    for node in sorted(set(nodes)):
+        if ranges and node == ranges[-1][-1] + 1:
+            ranges[-1] = [ranges[-1][0], node]
+        else:
+            ranges.append([node])
+    return ",".join("-".join(map(str, ends)) for ends in ranges) or "none"
+
+
 def _checked(node: object) -> int:
     # A bool is an int to Python, and never what was meant; numpy's integers are fine.
     if isinstance(node, bool):
