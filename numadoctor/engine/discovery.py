@@ -8,11 +8,14 @@ import importlib
 import importlib.util
 import os
 import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
 
+from numadoctor.engine.oneline import one_line
 from numadoctor.engine.registry import Check
 
 ENTRY_POINT_GROUP = "numadoctor.checks"
@@ -33,11 +36,9 @@ class Catalogue:
     checks: dict[str, Check] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def add(self, module: ModuleType) -> None:
-        """Take over the checks ``module`` declares; an id that is taken stays with its owner."""
-        for check in vars(module).values():
-            if not isinstance(check, Check):
-                continue
+    def add(self, checks: Iterable[Check]) -> None:
+        """Take over ``checks``; an id that is taken stays with its owner."""
+        for check in checks:
             owner = self.checks.setdefault(check.id, check)
             if owner is not check and owner.function is not check.function:
                 reason = f"check id {check.id} is taken by {owner.name} of {owner.origin}"
@@ -57,11 +58,18 @@ def discover(checks_dirs: Iterable[str] = ()) -> Catalogue:
     return catalogue
 
 
+def _declared(source: object) -> list[Check]:
+    """The checks in a module or a class; a check stands for itself."""
+    if isinstance(source, Check):
+        return [source]
+    return [value for value in vars(source).values() if isinstance(value, Check)]
+
+
 def _add_built_in(catalogue: Catalogue) -> None:
     import numadoctor.checks
 
     for module in pkgutil.iter_modules(numadoctor.checks.__path__):
-        catalogue.add(importlib.import_module(f"numadoctor.checks.{module.name}"))
+        catalogue.add(_declared(importlib.import_module(f"numadoctor.checks.{module.name}")))
 
 
 def _add_entry_points(catalogue: Catalogue) -> None:
@@ -69,9 +77,9 @@ def _add_entry_points(catalogue: Catalogue) -> None:
         _guarded(catalogue, f"entry point {name} ({value})", partial(_load, value))
 
 
-def _load(value: str) -> ModuleType:
+def _load(value: str) -> object:
     module, _, attribute = value.partition(":")
-    loaded = importlib.import_module(module.strip())
+    loaded: object = importlib.import_module(module.strip())
     for part in filter(None, attribute.strip().split(".")):
         loaded = getattr(loaded, part)
     return loaded
@@ -81,8 +89,6 @@ def _entry_points() -> list[tuple[str, str]]:
     # importlib.metadata takes longer to import than all built-in checks
     # together, and nearly every machine has no plugin: look for the group's
     # name in the metadata first.
-    import sys
-
     group = f"[{ENTRY_POINT_GROUP}]".encode()
     for folder in sys.path:
         try:
@@ -116,20 +122,28 @@ def _add_folder(catalogue: Catalogue, folder: str) -> None:
 
 
 def _import_file(path: str) -> ModuleType:
-    name = "numadoctor_site_checks_" + os.path.basename(path).removesuffix(".py")
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError("not a Python file")
+    # The path is the module's name: two folders may have files of one name, and
+    # a complaint about a check names the file.
+    spec = importlib.util.spec_from_file_location(path, path)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # A dataclass in the file looks its module up there.
+    sys.modules[path] = module
     spec.loader.exec_module(module)
     return module
 
 
-def _guarded(catalogue: Catalogue, origin: str, load: Callable[[], ModuleType]) -> None:
+def _guarded(catalogue: Catalogue, origin: str, load: Callable[[], object]) -> None:
     try:
-        catalogue.add(load())
-    except (KeyboardInterrupt, MemoryError):
+        # What a plugin prints must not end up in the report.
+        with redirect_stdout(sys.stderr):
+            checks = _declared(load())
+    except KeyboardInterrupt:
         raise
     except BaseException as error:  # a plugin may raise anything, SystemExit included
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        catalogue.problems.append(Problem(origin, f"cannot be loaded: {reason}"))
+        catalogue.problems.append(Problem(origin, f"cannot be loaded: {one_line(error)}"))
+        return
+    if not checks:
+        catalogue.problems.append(Problem(origin, "declares no check"))
+    catalogue.add(checks)

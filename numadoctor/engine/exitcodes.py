@@ -7,7 +7,7 @@ from numadoctor.model import Finding, Status
 
 
 class ExitCode(enum.IntEnum):
-    """What a command ends with. docs/exit-codes.md is written from these docstrings."""
+    """What a command ends with; docs/exit-codes.md is written from the meanings."""
 
     OK = 0
     FINDINGS = 1

@@ -4,6 +4,7 @@ import enum
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from numadoctor.model import Finding, Severity, Target
@@ -22,7 +23,10 @@ FAMILIES = {
     "D": "deployment files",
 }
 
-_ID = re.compile(r"[A-Z]\d{3}")
+# A site's or another package's checks may have a family of their own.
+OTHER_FAMILY = "checks from elsewhere"
+
+_ID = re.compile(r"[A-Z][0-9]{3}")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -77,7 +81,7 @@ class Check:
         """The first line of the docstring."""
         return self.documentation.partition("\n")[0]
 
-    @property
+    @cached_property
     def sections(self) -> dict[str, str]:
         """Section title to text. A title is a line of its own whose text below is indented."""
         import textwrap
@@ -105,12 +109,16 @@ def check(
 ) -> Callable[[CheckFunction], Check]:
     """Declare the decorated generator to be a check.
 
-    :raises ValueError: the id or the name is not in the agreed form
+    :raises ValueError: the id, the name or the needs are not in the agreed form
     """
     if not _ID.fullmatch(id):
         raise ValueError(f"bad check id {id!r}: a family letter and three digits are expected")
     if not _NAME.fullmatch(name):
         raise ValueError(f"bad check name {name!r}: lower-case words joined by hyphens expected")
+
+    # A lone string instead of a tuple of them would be a tuple of letters.
+    if not needs or min(map(len, needs)) < 2:
+        raise ValueError(f"bad needs {needs!r}: a tuple of paths or facts expected")
 
     def declare(function: CheckFunction) -> Check:
         return Check(id, name, function, needs, requires, scope, severity, function.__module__)

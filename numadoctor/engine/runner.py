@@ -1,12 +1,15 @@
 """Runs checks against a host and turns whatever happens into findings."""
 
+import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from numadoctor.engine.discovery import Catalogue, Problem
 from numadoctor.engine.exitcodes import exit_code
+from numadoctor.engine.oneline import one_line
 from numadoctor.engine.registry import Check, Requires, Scope
 from numadoctor.model import (
     Denied,
@@ -98,15 +101,17 @@ def run(
     start = time.monotonic()
     targets, incomplete = tuple(targets), tuple(incomplete)
     findings = [_of_problem(problem) for problem in problems]
-    for check in checks:
-        about = targets if check.scope is Scope.PROCESS else (Target(),)
-        for target in about:
-            findings += _run_one(check, host, target)
+    # What a check prints must not end up in the report.
+    with redirect_stdout(sys.stderr):
+        for check in checks:
+            about = targets if check.scope is Scope.PROCESS else (Target(),)
+            for target in about:
+                findings += _run_one(check, host, target)
     findings.sort(key=_rank)
     code = exit_code(findings, fail_on=fail_on, strict=strict, incomplete=bool(incomplete))
     return Report(
         host=host.name,
-        target=", ".join(target.subject for target in targets if target.pid is not None),
+        target=", ".join(f"pid {t.pid} {t.name}".strip() for t in targets if t.pid is not None),
         findings=tuple(findings),
         exit_code=int(code),
         seconds=time.monotonic() - start,
@@ -132,7 +137,7 @@ def _run_one(check: Check, host: "Host", target: Target) -> Iterator[Finding]:
             yield _stamp(check, skip("nothing here for this check to look at", subject=subject))
     except Undecided as error:
         yield _stamp(check, undecided(error, subject))
-    except (KeyboardInterrupt, MemoryError):
+    except KeyboardInterrupt:
         raise
     except BaseException as error:  # a check may raise anything, SystemExit included
         yield _stamp(check, _crashed(check, error, subject))
@@ -149,8 +154,16 @@ def _does_not_apply(check: Check, host: "Host") -> str:
 
 
 def _stamp(check: Check, finding: Finding) -> Finding:
+    texts = [finding.message, finding.subject, finding.cause]
+    texts += [text for item in finding.evidence for text in (item.source, item.text)]
+    texts += [text for fix in finding.fixes for text in (fix.launcher, fix.text)]
+    for text in texts:
+        # Found here it is this check's error; found by a renderer it would be the report's.
+        if type(text) is not str:
+            raise TypeError(f"a finding holds {text!r} where text belongs")
     return replace(
         finding,
+        status=Status(finding.status),
         id=check.id,
         name=check.name,
         severity=check.severity,
@@ -184,10 +197,9 @@ def _crashed(check: Check, error: BaseException, subject: str) -> Finding:
     import traceback
 
     last = traceback.extract_tb(error.__traceback__)[-1]
-    what = " ".join(f"{type(error).__name__}: {error}".split())
     return Finding(
         Status.ERROR,
-        f"check {check.id} ({check.name}) crashed: {what}",
+        f"check {check.id} ({check.name}) crashed: {one_line(error)}",
         subject=subject,
         cause="The other checks ran. This is a defect of the check, not a verdict on the machine.",
         evidence=(Evidence(f"{last.filename}:{last.lineno}", last.line or ""),),

@@ -10,33 +10,7 @@ from numadoctor.host import FolderRoot, Host, sysctl_path
 from numadoctor.host.parsers import parse_integer
 from numadoctor.host.root import ERRORS, FACTS
 from numadoctor.model import Denied, Evidence, Malformed, Missing, ParseError, Undecided
-
-
-class Memory:
-    """A root of files in memory that counts how often each is asked for."""
-
-    live = False
-    label = "memory"
-
-    def __init__(self, **files: bytes | Undecided) -> None:
-        self.files = {"/" + name: content for name, content in files.items()}
-        self.asked: list[str] = []
-
-    def _answer(self, path: str) -> bytes:
-        self.asked.append(path)
-        content = self.files.get(path, Missing(path, errno.ENOENT))
-        if isinstance(content, Undecided):
-            raise content
-        return content
-
-    def read(self, path: str, limit: int = 0) -> bytes:
-        return self._answer(path)
-
-    def list(self, path: str) -> tuple[str, ...]:
-        return tuple(self._answer(path).decode().split())
-
-    def link(self, path: str) -> str:
-        return self._answer(path).decode()
+from tests.memory import MemoryRoot
 
 
 def host_of(tmp_path: Path, files: dict[str, str | bytes]) -> Host:
@@ -49,7 +23,7 @@ def host_of(tmp_path: Path, files: dict[str, str | bytes]) -> Host:
 
 @pytest.mark.parametrize("ask", ["read", "list", "link", "text"])
 def test_an_answer_is_asked_for_once(ask: str) -> None:
-    root = Memory(file=b"x")
+    root = MemoryRoot({"/file": b"x"})
     host = Host(root)
     assert getattr(host, ask)("/file") == getattr(host, ask)("/file")
     assert root.asked == ["/file"]
@@ -57,7 +31,7 @@ def test_an_answer_is_asked_for_once(ask: str) -> None:
 
 @pytest.mark.parametrize("ask", ["read", "list", "link", "integer"])
 def test_an_error_is_remembered_too(ask: str) -> None:
-    root = Memory(file=Denied("/file", errno.EACCES))
+    root = MemoryRoot({"/file": Denied("/file", errno.EACCES)})
     host = Host(root)
     for _ in range(3):
         with pytest.raises(Denied) as caught:
@@ -68,7 +42,7 @@ def test_an_error_is_remembered_too(ask: str) -> None:
 
 
 def test_a_file_that_changes_gives_one_answer() -> None:
-    root = Memory(file=b"1")
+    root = MemoryRoot({"/file": b"1"})
     host = Host(root)
     assert host.integer("/file") == 1
     root.files["/file"] = b"2"
@@ -78,7 +52,7 @@ def test_a_file_that_changes_gives_one_answer() -> None:
 
 def test_reads_tell_all_that_was_asked_for() -> None:
     denied = Denied("/closed", errno.EACCES)
-    host = Host(Memory(file=b"x", closed=denied))
+    host = Host(MemoryRoot({"/file": b"x", "/closed": denied}))
     host.read("/file")
     for path in ("/closed", "/absent"):
         with pytest.raises(Undecided):
@@ -96,21 +70,21 @@ def test_parsing_happens_once_a_parser() -> None:
         seen.append(data)
         return len(data)
 
-    host = Host(Memory(file=b"123"))
+    host = Host(MemoryRoot({"/file": b"123"}))
     assert (host.parse("/file", parser), host.parse("/file", parser)) == (3, 3)
     assert host.parse("/file", parse_integer) == 123
     assert seen == [b"123"]
 
 
 def test_what_a_parser_refuses_is_malformed() -> None:
-    host = Host(Memory(file=b"twelve"))
+    host = Host(MemoryRoot({"/file": b"twelve"}))
     with pytest.raises(Malformed, match=r"cannot understand /file: .*twelve"):
         host.integer("/file")
 
 
 @given(st.binary())
 def test_no_bytes_get_past_the_errors_of_the_model(data: bytes) -> None:
-    host = Host(Memory(file=data))
+    host = Host(MemoryRoot({"/file": data}))
     asked = [host.integer, host.ids, host.choice, host.text, host.sysctl, host.evidence]
     errors = []
     for ask in asked:
@@ -156,7 +130,7 @@ def test_has_tells_absence_from_not_knowing(tmp_path: Path) -> None:
 
 
 def test_optional_is_none_only_for_what_is_missing() -> None:
-    host = Host(Memory(n=b"5", bad=b"?", closed=Denied("/closed", errno.EACCES)))
+    host = Host(MemoryRoot({"/n": "5", "/bad": "?", "/closed": Denied("/closed", errno.EACCES)}))
     assert host.optional(host.integer, "/n") == 5
     assert host.optional(host.integer, "/absent") is None
     with pytest.raises(Malformed):
@@ -166,14 +140,16 @@ def test_optional_is_none_only_for_what_is_missing() -> None:
 
 
 def test_evidence_is_what_was_read() -> None:
-    host = Host(Memory(file=b"1\n", closed=Denied("/closed", errno.EACCES)))
+    host = Host(MemoryRoot({"/file": "1\n", "/closed": Denied("/closed", errno.EACCES)}))
     assert host.evidence("/file") == Evidence("/file", "1")
     assert host.evidence("/closed") == Evidence("/closed", "Permission denied")
     assert host.evidence("/absent") == Evidence("/absent", "No such file or directory")
 
 
 def test_evidence_names_lines_by_their_start() -> None:
-    host = Host(Memory(status=b"Name:\tx\n  Seccomp:\t2\nSeccomp_filters:\t1\nUid: Seccomp\n"))
+    host = Host(
+        MemoryRoot({"/status": b"Name:\tx\n  Seccomp:\t2\nSeccomp_filters:\t1\nUid: Seccomp\n"})
+    )
     assert host.evidence("/status", "Seccomp:").text == "  Seccomp:\t2"
     assert host.evidence("/status", "Name", "Uid").text == "Name:\tx\nUid: Seccomp"
     assert host.evidence("/status", "Cap", "Mems").text == "no line starts with Cap or Mems"
@@ -181,7 +157,7 @@ def test_evidence_names_lines_by_their_start() -> None:
 
 @pytest.mark.parametrize(("length", "shown"), [(239, 239), (240, 240), (241, 240), (10**6, 240)])
 def test_evidence_is_short(length: int, shown: int) -> None:
-    text = Host(Memory(file=b"x" * length)).evidence("/file").text
+    text = Host(MemoryRoot({"/file": b"x" * length})).evidence("/file").text
     assert len(text) == shown
     assert text.endswith("...") is (length > shown)
 
@@ -220,9 +196,7 @@ def test_the_name_is_the_machines_or_the_folders(
 
 
 def test_a_host_without_a_name() -> None:
-    root = Memory()
-    root.label = ""
-    assert Host(root).name == "this machine"
+    assert Host(MemoryRoot(label="")).name == "this machine"
 
 
 def test_the_default_host_is_this_machine() -> None:
@@ -237,10 +211,10 @@ def test_parse_errors_of_other_kinds_are_not_swallowed() -> None:
         raise KeyError("a defect of the parser")
 
     with pytest.raises(KeyError):
-        Host(Memory(file=b"x")).parse("/file", broken)
+        Host(MemoryRoot({"/file": b"x"})).parse("/file", broken)
 
     def refuses(data: bytes) -> int:
         raise ParseError("number", data, "no")
 
     with pytest.raises(Malformed):
-        Host(Memory(file=b"x")).parse("/file", refuses)
+        Host(MemoryRoot({"/file": b"x"})).parse("/file", refuses)
