@@ -141,22 +141,27 @@ def _headline(
         text = f"{start} NUMA placement works: all six calls reach the kernel."
         return text, Status.PASS, True
     rest = [
-        f"{_REFUSES.get(by, f'a {by} refuses')} {_names(c for c in shut if c.blocked_by == by)}"
-        for by in dict.fromkeys(call.blocked_by or "" for call in shut)
+        f"{_refuses(by)} {_names(call for call in shut if call.blocked_by == by)}"
+        for by in dict.fromkeys(call.blocked_by for call in shut)
     ]
     rest += [f"not decided: {_names(undecided)}"] if undecided else []
     status = Status.UNKNOWN if undecided else Status.INFO
     return f"{start} NUMA placement works; {'; '.join(rest)}.", status, True
 
 
-_REFUSES = {SECCOMP: "seccomp refuses", OLD_KERNEL: "the kernel lacks"}
-
-
 def _refusers(shut: list[CallVerdict]) -> str:
-    who = list(dict.fromkeys(call.blocked_by or "" for call in shut))
-    if len(who) > 1:
-        return "refused or missing are"
-    return _REFUSES.get(who[0], f"a {who[0]} refuses")
+    who = list(dict.fromkeys(call.blocked_by for call in shut))
+    return _refuses(who[0]) if len(who) == 1 else "refused or missing are"
+
+
+def _refuses(blocked_by: str | None) -> str:
+    if blocked_by == SECCOMP:
+        return "seccomp refuses"
+    if blocked_by == OLD_KERNEL:
+        return "the kernel lacks"
+    if blocked_by and blocked_by.startswith("emulation"):
+        return "user-mode emulation lacks"
+    return f"a {blocked_by} refuses"
 
 
 def _names(calls: Iterable[CallVerdict]) -> str:

@@ -34,7 +34,11 @@ _CPUSET_OPTION: Final = {
 
 
 def profile_rule(calls: Iterable[str]) -> str:
-    """The entry to append to the ``syscalls`` list of an OCI seccomp profile."""
+    """The entry to put first in the ``syscalls`` list of an OCI seccomp profile.
+
+    Not last: of two rules for a call the first counts (libseccomp), and the
+    profile of podman and CRI-O has one that refuses move_pages by name.
+    """
     names = ", ".join(f'"{call}"' for call in calls)
     return f'{{"names": [{names}], "action": "SCMP_ACT_ALLOW"}}'
 
@@ -49,7 +53,7 @@ def profile(calls: Iterable[str]) -> tuple[Fix, ...]:
             Fix(
                 launcher,
                 f"{_PROFILE_OPTION[launcher]}\n"
-                f'numa.json{place}: {_PROFILE_BASE[launcher]} with this added to "syscalls":\n'
+                f'numa.json{place}: {_PROFILE_BASE[launcher]} with this first in "syscalls":\n'
                 f"{rule}",
                 needs_root=launcher == "kubernetes",
                 needs_restart=True,

@@ -1,0 +1,3 @@
+from tests.kernel.conftest import policy_calls
+
+__all__ = ["policy_calls"]
