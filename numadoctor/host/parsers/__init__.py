@@ -11,15 +11,19 @@ from numadoctor.model.errors import ParseError as ParseError
 
 _NAMES = {
     "lists": "MAX_ID format_list mask_digits numbered parse_isolcpus parse_list parse_map",
+    "maps": "Backing Maps MapsLine parse_backing parse_maps",
     "node": "BuddyRow Zone parse_buddyinfo parse_counters parse_distance parse_meminfo "
     "parse_page_size_dir parse_zoneinfo",
+    "numa_maps": "NumaMaps NumaMapsLine NumaMapsPages parse_numa_maps parse_policy",
     "pci": "parse_bus_id parse_key_values",
     "process": "CgroupMembership Limit ProcStatus parse_argv parse_environ parse_limits "
     "parse_proc_cgroup parse_status",
     "scalars": "Choice parse_choice parse_flag parse_hex parse_integer parse_size parse_text "
     "parse_weight parse_words",
+    "smaps": "Smaps SmapsEntry parse_smaps parse_smaps_rollup",
     "system": "CpuInfo Mount MountInfo Swap parse_cgroup_limit parse_command_line parse_cpuinfo "
     "parse_mountinfo parse_mounts parse_swaps",
+    "task": "ProcStat Sched SysvSegment parse_sched parse_stat parse_sysvipc_shm",
 }
 
 if TYPE_CHECKING:
@@ -30,6 +34,11 @@ if TYPE_CHECKING:
     from numadoctor.host.parsers.lists import parse_isolcpus as parse_isolcpus
     from numadoctor.host.parsers.lists import parse_list as parse_list
     from numadoctor.host.parsers.lists import parse_map as parse_map
+    from numadoctor.host.parsers.maps import Backing as Backing
+    from numadoctor.host.parsers.maps import Maps as Maps
+    from numadoctor.host.parsers.maps import MapsLine as MapsLine
+    from numadoctor.host.parsers.maps import parse_backing as parse_backing
+    from numadoctor.host.parsers.maps import parse_maps as parse_maps
     from numadoctor.host.parsers.node import BuddyRow as BuddyRow
     from numadoctor.host.parsers.node import Zone as Zone
     from numadoctor.host.parsers.node import parse_buddyinfo as parse_buddyinfo
@@ -38,6 +47,11 @@ if TYPE_CHECKING:
     from numadoctor.host.parsers.node import parse_meminfo as parse_meminfo
     from numadoctor.host.parsers.node import parse_page_size_dir as parse_page_size_dir
     from numadoctor.host.parsers.node import parse_zoneinfo as parse_zoneinfo
+    from numadoctor.host.parsers.numa_maps import NumaMaps as NumaMaps
+    from numadoctor.host.parsers.numa_maps import NumaMapsLine as NumaMapsLine
+    from numadoctor.host.parsers.numa_maps import NumaMapsPages as NumaMapsPages
+    from numadoctor.host.parsers.numa_maps import parse_numa_maps as parse_numa_maps
+    from numadoctor.host.parsers.numa_maps import parse_policy as parse_policy
     from numadoctor.host.parsers.pci import parse_bus_id as parse_bus_id
     from numadoctor.host.parsers.pci import parse_key_values as parse_key_values
     from numadoctor.host.parsers.process import CgroupMembership as CgroupMembership
@@ -57,6 +71,10 @@ if TYPE_CHECKING:
     from numadoctor.host.parsers.scalars import parse_text as parse_text
     from numadoctor.host.parsers.scalars import parse_weight as parse_weight
     from numadoctor.host.parsers.scalars import parse_words as parse_words
+    from numadoctor.host.parsers.smaps import Smaps as Smaps
+    from numadoctor.host.parsers.smaps import SmapsEntry as SmapsEntry
+    from numadoctor.host.parsers.smaps import parse_smaps as parse_smaps
+    from numadoctor.host.parsers.smaps import parse_smaps_rollup as parse_smaps_rollup
     from numadoctor.host.parsers.system import CpuInfo as CpuInfo
     from numadoctor.host.parsers.system import Mount as Mount
     from numadoctor.host.parsers.system import MountInfo as MountInfo
@@ -67,6 +85,12 @@ if TYPE_CHECKING:
     from numadoctor.host.parsers.system import parse_mountinfo as parse_mountinfo
     from numadoctor.host.parsers.system import parse_mounts as parse_mounts
     from numadoctor.host.parsers.system import parse_swaps as parse_swaps
+    from numadoctor.host.parsers.task import ProcStat as ProcStat
+    from numadoctor.host.parsers.task import Sched as Sched
+    from numadoctor.host.parsers.task import SysvSegment as SysvSegment
+    from numadoctor.host.parsers.task import parse_sched as parse_sched
+    from numadoctor.host.parsers.task import parse_stat as parse_stat
+    from numadoctor.host.parsers.task import parse_sysvipc_shm as parse_sysvipc_shm
 else:
 
     def __getattr__(name: str) -> object:

@@ -169,6 +169,44 @@ vendor_id\t: SecondProcessor
 flags\t\t: other
 """
 
+MAPS = rb"""00400000-00452000 r-xp 00001000 fd:10 173521                             /usr/bin/a b
+7f1000000000-7f1040000000 rw-s 00000000 00:11 5                          /SYSV00000000 (deleted)
+7f2000000000-7f2000002000 rw-p 00000000 00:00 0                          [anon:kv pool]
+"""
+
+NUMA_MAPS = rb"""00400000 default file=/usr/bin/a\040b mapped=2 N0=2 kernelpagesize_kB=4
+7f1000000000 prefer (many):0 file=/SYSV00000000\040(deleted) huge dirty=9 N0=5 N8=4
+7f2000000000 bind=static|balancing:0,8 heap anon=9 active=0 N8=9 kernelpagesize_kB=64
+"""
+
+SMAPS = b"""\
+7f1000000000-7f1040000000 rw-s 00000000 00:11 5                          /pool (deleted)
+Size:            1048576 kB
+Private_Hugetlb: 1048576 kB
+VmFlags: rd wr sh mr mw me ms de ht
+7f2000000000-7f2000001000 rw-p 00000000 00:00 0
+Rss:                   4 kB
+"""
+
+STAT = (
+    b"4242 (a) (b) S 1 4242 4242 0 -1 4194304 98 7 3 0 11 12 0 0 20 0 40 0 178892 3133440 381 "
+    b"18446744073709551615 1 2 3 0 0 0 0 0 0 0 0 0 17 65 0 0 0 0 0\n"
+)
+
+SCHED = b"""\
+python3 (4242, #threads: 40)
+-------------------------------------------------------------------
+se.exec_start                                :       1776321.104137
+numa_pages_migrated                          :                  512
+current_node=0, numa_group_id=0
+numa_faults node=0 task_private=1 task_shared=2 group_private=3 group_shared=4
+"""
+
+SYSV = b"""\
+       key      shmid perms                  size  cpid  lpid nattch   uid       rss        swap
+-559038737          7  1600           68719476736  4242  4243      3  1000 68719476736        0
+"""
+
 SAMPLES = {
     "list": Sample(parsers.parse_list, b"0-3,8,250-255\n"),
     "stride": Sample(parsers.parse_list, b"0-1023:2/256\n"),
@@ -201,6 +239,17 @@ SAMPLES = {
     "swaps": Sample(parsers.parse_swaps, SWAPS),
     "cpuinfo": Sample(parsers.parse_cpuinfo, CPUINFO),
     "key_values": Sample(parsers.parse_key_values, b"Node:      255\nStatus:    online\n"),
+    "maps": Sample(parsers.parse_maps, MAPS, lines=False),
+    "backing": Sample(parsers.parse_backing, b"rw-s 00000000 00:01 5  /dev/zero", lines=False),
+    "numa_maps": Sample(parsers.parse_numa_maps, NUMA_MAPS, lines=False),
+    "smaps": Sample(parsers.parse_smaps, SMAPS, lines=False),
+    "smaps_rollup": Sample(parsers.parse_smaps_rollup, SMAPS, lines=False),
+    "stat": Sample(parsers.parse_stat, STAT),
+    "sched": Sample(parsers.parse_sched, SCHED),
+    "sysvipc_shm": Sample(parsers.parse_sysvipc_shm, SYSV),
+    "policy": Sample(
+        lambda data: parsers.parse_policy(data.decode("latin-1")), b"bind=static:0-1,8", False
+    ),
     "page_size_dir": Sample(
         lambda data: parsers.parse_page_size_dir(data.decode("latin-1")), b"hugepages-2048kB", False
     ),

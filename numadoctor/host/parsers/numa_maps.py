@@ -1,0 +1,201 @@
+"""/proc/PID/numa_maps: the memory policy of each mapping, and the nodes its pages lie on."""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from numadoctor.host.parsers._addresses import read_table
+from numadoctor.host.parsers._text import count, decode, refuse_if_lost
+from numadoctor.host.parsers.lists import MAX_ID
+from numadoctor.model.placement import Policy
+
+# mpol_to_str() writes into 64 bytes, the last of them NUL: a text of this length may lack its end.
+_POLICY_LENGTH = 63
+
+_MODES = (
+    "default",
+    "local",
+    "prefer",
+    "prefer (many)",
+    "bind",
+    "interleave",
+    "weighted interleave",
+)
+_POLICY = re.compile(r"(?P<mode>[a-z]+(?: interleave| \(many\))?)(?P<rest>[=:].*)?")
+_FLAG = re.compile(r"static|relative|balancing")
+_RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7})?)?")
+
+# The four characters that seq_path() is asked to escape there. It does not escape the backslash.
+_ESCAPES = re.compile(rb"\\(040|011|012|075)")
+
+_COUNTS = {
+    name.encode(): name
+    for name in ("anon", "dirty", "mapped", "mapmax", "swapcache", "active", "writeback")
+}
+
+
+class NumaMapsPages(NamedTuple):
+    """What a line of numa_maps says after its address. Counts are in pages of ``page_size``.
+
+    A named tuple, since a process may have 65,000 lines; lines that say the
+    same share one.
+
+    :ivar policy: as the kernel wrote it; ``parse_policy`` takes it apart
+    :ivar file: the mapped file, ``/dev/zero (deleted)`` for shared anonymous memory
+    :ivar area: ``heap``, ``stack`` or empty
+    :ivar huge: the mapping is of hugetlb pages
+    :ivar counts: anon, dirty, mapped, mapmax, swapcache, active, writeback; those that are there
+    :ivar nodes: node id to the number of pages on it
+    :ivar page_size: bytes, or None on kernels before Linux 3.15, which do not tell
+    :ivar unknown: the words that are not understood
+    """
+
+    policy: str
+    file: str | None = None
+    area: str = ""
+    huge: bool = False
+    counts: Mapping[str, int] = {}
+    nodes: Mapping[int, int] = {}
+    page_size: int | None = None
+    unknown: tuple[str, ...] = ()
+
+
+class NumaMapsLine(NamedTuple):
+    """One mapping of numa_maps.
+
+    :ivar start: its first address
+    """
+
+    start: int
+    pages: NumaMapsPages
+
+
+class NumaMaps(NamedTuple):
+    """A numa_maps file, by columns: that is several times as fast as a line at a time.
+
+    :ivar starts: the first address of each mapping, in the file's order, which is theirs
+    :ivar pages: what it says of each
+    :ivar unknown: words and lines that were not understood, each once
+    """
+
+    starts: tuple[int, ...]
+    pages: tuple[NumaMapsPages, ...]
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> tuple[NumaMapsLine, ...]:
+        return tuple(map(NumaMapsLine, self.starts, self.pages))
+
+
+def parse_policy(text: str) -> Policy:
+    """A memory policy as numa_maps, mount options and cpuset tools write it.
+
+    ``interleave:0-1``, ``bind=static|balancing:0,2``, ``weighted interleave:0-3``,
+    ``prefer (many):0``, ``default``; before Linux 2.6.26 ``interleave=0-1``. Of
+    a list that may have been cut at 64 bytes the last id is left out.
+
+    Source: mpol_to_str() in mm/mempolicy.c.
+    """
+    match = _POLICY.fullmatch(text)
+    if not match:
+        return Policy(text, text.partition(":")[0].partition("=")[0], understood=False)
+    flags, colon, listed = (match["rest"] or "").partition(":")
+    words = tuple(word for word in flags.lstrip("=").split("|") if word)
+    if not colon and words and words[0][0].isdigit():
+        words, listed = (), flags.lstrip("=")
+    cut = len(text.encode()) >= _POLICY_LENGTH
+    nodes = _nodes(listed, cut)
+    understood = match["mode"] in _MODES and nodes is not None and all(map(_FLAG.fullmatch, words))
+    return Policy(text, match["mode"], words, nodes or (), cut, understood)
+
+
+def _nodes(listed: str, cut: bool) -> tuple[int, ...] | None:
+    """The ids in a list of which the last part may be cut; None when it is no list."""
+    nodes: set[int] = set()
+    parts = listed.split(",") if listed else []
+    for number, part in enumerate(parts, 1):
+        last = cut and number == len(parts)
+        match = _RANGE.fullmatch(part)
+        if match is None or (part.endswith("-") and not last):
+            if last and not part:
+                continue
+            return None
+        first, end = int(match[1]), int(match[2] or match[1])
+        if end > MAX_ID or (end < first and not last):
+            return None
+        if last:
+            # "12-1" may have been "12-15": of a range the first id is whole, a lone id may not be.
+            nodes.update([first] if "-" in part else [])
+        else:
+            nodes.update(range(first, end + 1))
+    return tuple(sorted(nodes))
+
+
+def _policy_words(words: list[bytes]) -> int:
+    """How many words the policy at the beginning of a line has."""
+    second = words[1] if len(words) > 1 else b""
+    two = (words[0] == b"weighted" and second.startswith(b"interleave")) or (
+        words[0] == b"prefer" and second.startswith(b"(many)")
+    )
+    return 2 if two else 1
+
+
+def _name(value: bytes) -> str:
+    return decode(_ESCAPES.sub(lambda match: bytes([int(match[1], 8)]), value))
+
+
+def _pages(text: bytes) -> NumaMapsPages | None:
+    words = text.split(b" ")
+    if not words[0]:
+        return None
+    first = _policy_words(words)
+    file: str | None = None
+    area, huge, page_size = "", False, None
+    counts: dict[str, int] = {}
+    nodes: dict[int, int] = {}
+    unknown: list[str] = []
+    for word in words[first:]:
+        key, equals, value = word.partition(b"=")
+        number = count(value) if equals else None
+        if number is not None and key in _COUNTS:
+            counts[_COUNTS[key]] = number
+        elif number is not None and (node := _node(key)) is not None:
+            nodes[node] = number
+        elif number and key == b"kernelpagesize_kB":
+            page_size = number * 1024
+        elif equals and key == b"file" and file is None:
+            file = _name(value)
+        elif word == b"huge":
+            huge = True
+        # Linux 3.2 to 4.4 named the thread of a stack: stack:1234.
+        elif word == b"heap" or word == b"stack" or word.startswith(b"stack:"):
+            area = decode(word[:5]).rstrip(":")
+        elif word:
+            unknown.append(decode(word))
+    policy = decode(b" ".join(words[:first]))
+    return NumaMapsPages(policy, file, area, huge, counts, nodes, page_size, tuple(unknown))
+
+
+def _node(key: bytes) -> int | None:
+    """The id in ``N8``, or None."""
+    node = count(key[1:]) if key[:1] == b"N" and len(key) <= 6 else None
+    return node if node is not None and node <= MAX_ID else None
+
+
+def parse_numa_maps(data: bytes) -> NumaMaps:
+    """/proc/PID/numa_maps, or that of a thread.
+
+    A mapping without own policy shows that of the task. Words that are not
+    understood are kept beside the others, and told in ``unknown``, as are
+    lines without address or policy.
+
+    Source: show_numa_map() in fs/proc/task_mmu.c.
+
+    :raises ParseError: there is text and no line of it can be understood
+    """
+    table = read_table(data, 1, _pages)
+    unknown = dict.fromkeys(table.unknown)
+    for words in {pages.unknown for pages in table.values}:
+        unknown.update(dict.fromkeys(words))
+    refuse_if_lost("numa_maps", data, bool(table.values))
+    return NumaMaps(table.addresses, table.values, tuple(unknown))

@@ -1,0 +1,95 @@
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from numadoctor.host.parsers import Backing, MapsLine, parse_backing, parse_maps
+from numadoctor.model import ParseError
+
+ADDRESS = st.integers(0, 2**64 - 1)
+NAME = st.text(st.sampled_from("ab/ \t\\01247=[]:()é\r\x85"), max_size=20)
+
+
+class Written(NamedTuple):
+    """A line and what was written into it."""
+
+    text: bytes
+    line: MapsLine
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> Written:
+    """show_map_vma() for a made-up mapping."""
+    start, end = draw(ADDRESS), draw(ADDRESS)
+    permissions = "".join(draw(st.sampled_from(pair)) for pair in ("r-", "w-", "x-", "ps"))
+    offset, inode = draw(ADDRESS), draw(ADDRESS)
+    major, minor = draw(st.integers(0, 4095)), draw(st.integers(0, 2**20 - 1))
+    head = f"{start:08x}-{end:08x} {permissions} {offset:08x} {major:02x}:{minor:02x} {inode} "
+    raw = draw(st.just("") | NAME.map(lambda text: "/" + text) | st.just("[anon:kv pool]"))
+    text = head.encode()
+    if raw:
+        text = text.ljust(73) + raw.encode().replace(b"\n", rb"\012")
+    name = raw.replace(r"\012", "\n")
+    return Written(
+        text, MapsLine(start, end, Backing(permissions, offset, (major, minor), inode, name))
+    )
+
+
+@given(st.lists(lines(), max_size=6))
+def test_every_form_the_kernel_writes_is_read(written: list[Written]) -> None:
+    read = parse_maps(b"".join(line.text + b"\n" for line in written))
+    assert read.lines == tuple(line.line for line in written)
+    assert read.unknown == ()
+
+
+def test_lines_by_example() -> None:
+    read = parse_maps(
+        b"00400000-00452000 r-xp 00001000 fd:10 173521 /usr/bin/a b\n"
+        b"7f1000000000-7f1000001000 rw-s 00000000 00:01 5    /dev/zero (deleted)\n"
+        b"7f2000000000-7f2000002000 ---p 00000000 00:00 0 \n"
+    )
+    assert read.starts == (0x400000, 0x7F1000000000, 0x7F2000000000)
+    assert read.ends == (0x452000, 0x7F1000001000, 0x7F2000002000)
+    assert read.backings[0] == Backing("r-xp", 0x1000, (0xFD, 0x10), 173521, "/usr/bin/a b")
+    assert read.backings[1].shared
+    assert not read.backings[2].shared
+    assert read.backings[2].name == ""
+    assert read.lines[2].length == 0x2000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"7f00 rw-p 00000000 00:00 0",
+        b"7f00-8f00-9f00 rw-p 00000000 00:00 0",
+        b"-8f00 rw-p 00000000 00:00 0",
+        b"7f00-8f00 rw-q 00000000 00:00 0",
+        b"7f00-8f00 rw-p 00000000 00:00",
+        b"7f00-" + b"f" * 17 + b" rw-p 0 00:00 0",
+        b"7f00-8f00",
+    ],
+)
+def test_a_line_of_another_form_is_told_and_left_out(line: bytes) -> None:
+    good = b"00001000-00002000 rw-p 00000000 00:00 0\n"
+    read = parse_maps(good + line + b"\n")
+    assert read.starts == (0x1000,)
+    assert len(read.unknown) == 1
+    assert read.unknown[0].startswith('"' + line.decode()[:30])
+
+
+def test_blank_lines_mean_nothing() -> None:
+    read = parse_maps(b"\n  \n00001000-00002000 rw-p 00000000 00:00 0\n\0")
+    assert read.starts == (0x1000,)
+    assert read.unknown == ()
+    assert parse_maps(b"") == ((), (), (), ())
+
+
+def test_text_without_a_mapping_is_refused() -> None:
+    with pytest.raises(ParseError, match="no line of it can be understood"):
+        parse_maps(b"what is this\n")
+
+
+def test_what_follows_the_addresses_alone() -> None:
+    assert parse_backing(b"r--s 00000000 08:02 12 /a") == Backing("r--s", 0, (8, 2), 12, "/a")
+    assert parse_backing(b"r--s") is None
