@@ -1,0 +1,1 @@
+"""Where the pages of processes are: sampled, counted by the kernel, or asked one by one."""
