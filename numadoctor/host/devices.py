@@ -113,6 +113,8 @@ def device_node(host: Host, address: str, nodes: Sequence[Node]) -> tuple[int | 
     ``numa_node`` is -1 where the firmware told nothing (no _PXM in ACPI): that
     is not node 0. A bridge above the device may know it, or its CPUs tell.
     """
+    if not nodes:
+        return None, "the kernel has no NUMA"
     try:
         node = host.integer(f"{PCI}/{address}/numa_node")
         reason = "numa_node is -1, as it is for the bridges above"
@@ -140,13 +142,13 @@ def _quiet_integer(host: Host, path: str) -> int | None:
 
 
 def _node_of_its_cpus(host: Host, address: str, nodes: Sequence[Node]) -> tuple[int, str] | None:
-    """The node that has just the CPUs the device calls local; None if that is no single node."""
+    """The one node that has all CPUs the device calls local; None where they are of several."""
     for name, parser in (("local_cpus", parsers.parse_map), ("local_cpulist", parsers.parse_list)):
         try:
             local = set(host.parse(f"{PCI}/{address}/{name}", parser))
         except Undecided:
             continue
-        near = [node.id for node in nodes if node.cpus and local == set(node.cpus)]
+        near = [node.id for node in nodes if local and local <= set(node.cpus)]
         return (near[0], name) if len(near) == 1 else None
     return None
 

@@ -23,6 +23,7 @@ from numadoctor.model import (
     NodeKind,
     Pool,
     Remark,
+    Status,
     Topology,
     Undecided,
 )
@@ -81,7 +82,7 @@ def _quiet(ask: Callable[[str], T], path: str, remarks: list[Remark]) -> T | Non
     except Missing:
         return None
     except Undecided as error:
-        remarks.append(Remark(path, str(error)))
+        remarks.append(Remark(path, str(error), Status.UNKNOWN))
         return None
 
 
@@ -127,7 +128,7 @@ def _online_cpus(host: Host, folders: tuple[int, ...], remarks: list[Remark]) ->
             unread.append(cpu)
     if unread:
         text = f"whether CPUs {parsers.format_list(unread)} are online cannot be read: taken as so"
-        remarks.append(Remark(CPUS, text))
+        remarks.append(Remark(f"{CPUS}/online", text, Status.UNKNOWN))
     return tuple(cpu for cpu in folders if cpu not in offline)
 
 
@@ -165,18 +166,28 @@ def _node_cpus(
     by_map = _quiet(lambda path: host.parse(path, parsers.parse_map), f"{folder}/cpumap", remarks)
     by_list = _quiet(host.ids, f"{folder}/cpulist", remarks)
     if by_map is not None and by_list is not None and set(by_map) != set(by_list):
-        text = (
-            f"cpulist says {parsers.format_list(by_list) or 'none'}, "
-            f"cpumap {parsers.format_list(by_map) or 'none'}; cpumap is used"
-        )
-        remarks.append(Remark(f"{folder}/cpulist", text))
+        remarks.append(_of_lists(f"{folder}/cpulist", by_list, by_map, online))
     cpus = by_map if by_map is not None else by_list
     if cpus is None:
-        remarks.append(Remark(folder, "has neither a readable cpumap nor a cpulist"))
+        text = "neither its cpumap nor its cpulist can be read: its CPUs are unknown"
+        remarks.append(Remark(f"{folder}/cpumap", text, Status.UNKNOWN))
         return ()
     if not online:
         return cpus
     return tuple(sorted(set(cpus).intersection(online)))
+
+
+def _of_lists(
+    path: str, by_list: Iterable[int], by_map: Iterable[int], online: Iterable[int]
+) -> Remark:
+    text = (
+        f"cpulist says {parsers.format_list(by_list) or 'none'}, "
+        f"cpumap {parsers.format_list(by_map) or 'none'}; cpumap is used"
+    )
+    surplus = set(by_list).difference(by_map)
+    if surplus.isdisjoint(online) and not set(by_map).difference(by_list):
+        return Remark(path, f"{text} (the others are offline)", Status.INFO)
+    return Remark(path, text)
 
 
 def _read_node(
@@ -186,7 +197,8 @@ def _read_node(
     try:
         meminfo = host.parse(f"{folder}/meminfo", parsers.parse_meminfo)
     except Undecided as error:
-        remarks.append(Remark(f"{folder}/meminfo", f"the node's memory is unknown: {error}"))
+        text = f"the node's memory is unknown: {error}"
+        remarks.append(Remark(f"{folder}/meminfo", text, Status.UNKNOWN))
         meminfo = {}
     return Node(
         id=node,
@@ -371,7 +383,7 @@ class _Classifier:
     def _by_distance(self, node: Node) -> tuple[NodeKind, str] | None:
         near = min((other.distances.get(node.id, 255) for other in self._host_nodes()), default=255)
         if 10 < near <= _ON_PACKAGE_DISTANCE:
-            return NodeKind.HBM, f"at distance {near} it is as near as memory on the package"
+            return NodeKind.HBM, f"at distance {near}, as near as memory on the package"
         return None
 
     def _host_nodes(self) -> Iterable[Node]:

@@ -4,6 +4,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from numadoctor.model.finding import Status
+
 
 class NodeKind(str, enum.Enum):
     """What a node is made of.
@@ -137,10 +139,15 @@ class Allowed:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something odd that was met while reading the topology; T001 reports it."""
+    """Something odd that was met while reading the topology; T001 reports it.
+
+    :ivar status: WARN for what contradicts something else, UNKNOWN for what
+        cannot be read, INFO for what is odd and explained
+    """
 
     path: str
     text: str
+    status: Status = Status.WARN
 
 
 @dataclass(frozen=True)

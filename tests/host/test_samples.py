@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from numadoctor.engine.discovery import discover
+from numadoctor.engine.runner import run
 from numadoctor.host import Host, open_root, sample_names
-from numadoctor.model import Device, Node
+from numadoctor.model import Device, Node, Status
 from tests.build_fixtures import FIXTURES, Machine, ids, listed, mask, write
 from tests.sample_hosts import MACHINES
 
@@ -58,6 +60,25 @@ def test_topology_is_read_as_described(name: str) -> None:
     assert [_node(node) for node in topology.nodes] == expected["nodes"]
     assert [_device(device) for device in topology.devices] == expected["devices"]
     assert topology.remarks == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_checks_of_topology_and_devices_say_what_is_expected(name: str) -> None:
+    expected = json.loads((FIXTURES / name / "expected.json").read_text())
+    checks = [check for check in discover() if check.family in "TG"]
+    report = run(Host(open_root(f"sample:{name}")), checks)
+    found = [
+        f"{finding.id} {finding.status.value} {finding.subject}"
+        for finding in report.findings
+        if finding.status not in (Status.PASS, Status.SKIP)
+    ]
+    assert sorted(found) == expected["findings"]
+
+
+def test_two_socket_passes_every_check() -> None:
+    report = run(Host(open_root("sample:two-socket")), discover())
+    wrong = [f for f in report.findings if f.status not in (Status.PASS, Status.SKIP, Status.INFO)]
+    assert wrong == []
 
 
 def test_readme_has_three_lines() -> None:

@@ -1,0 +1,254 @@
+"""Devices: on which node each GPU, accelerator, NIC and NVMe drive is, and how that is known."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from numadoctor.checks._kernel import count, listed
+from numadoctor.checks._topology import NODES, be, memory_evidence, platform_fixes
+from numadoctor.engine import Requires, check
+from numadoctor.model import (
+    Device,
+    Evidence,
+    Finding,
+    Missing,
+    Node,
+    Severity,
+    Target,
+    Undecided,
+    info,
+    passed,
+    skip,
+    unknown,
+    warn,
+)
+
+if TYPE_CHECKING:
+    from numadoctor.host import Host
+
+_PCI = "/sys/bus/pci/devices"
+_NVME = 0x0108
+
+# More addresses than that are counted, and found in the evidence and in `topology`.
+_NAMED = 8
+
+
+@check(
+    "G001",
+    name="device-locality",
+    needs=(
+        f"{_PCI}/*/class",
+        f"{_PCI}/*/numa_node",
+        f"{_PCI}/*/local_cpus",
+        f"{NODES}/online",
+        f"{NODES}/node*/meminfo",
+    ),
+    requires=Requires.NUMA,
+    severity=Severity.MEDIUM,
+)
+def device_locality(host: "Host", target: Target) -> Iterator[Finding]:
+    """The node of a GPU, accelerator, NIC or NVMe drive is not known, or has no memory.
+
+    Why it matters
+        Whoever places threads and buffers near a device asks sysfs for its numa_node:
+        NCCL, UCX, DPDK, the kubelet's device plugins, launchers. -1 is no node: most of
+        them then take node 0, or all nodes, and every buffer of a device on another
+        node crosses the link between sockets in both directions.
+
+    When it is harmless
+        On a machine with one node. And where a bridge above the device, or its list of
+        local CPUs, names the node: numadoctor derives it and says so, but other
+        programs may not.
+
+    Fix
+        The firmware has to say it (_PXM in ACPI): update it, and look for a BIOS option
+        that ties PCIe root ports to nodes. A virtual machine: put the device behind a
+        pxb-pcie expander bus on its node. Writing a number into numa_node is no fix: it
+        taints the kernel, is gone at the next start, and is a guess.
+
+    Source
+        Documentation/ABI/testing/sysfs-bus-pci (numa_node, local_cpulist);
+        numa_node_store() in drivers/pci/pci-sysfs.c (FW_BUG, taints the kernel);
+        pci_acpi_add_root_info, _PXM: ACPI 6.5, 6.2.14; QEMU docs/pcie.txt (pxb-pcie)
+    """
+    devices = [device for device in host.topology.devices if _matters(device)]
+    if not devices:
+        yield _none_there(host)
+        return
+    findings = list(_told(host, devices))
+    yield from findings
+    if not findings:
+        kinds = [_counted([d for d in devices if d.kind == kind]) for kind in _kinds(devices)]
+        yield passed(
+            f"the node of each device is known: {listed(kinds)}",
+            evidence=[_evidence(host, device) for device in devices[:3]],
+        )
+
+
+def _none_there(host: "Host") -> Finding:
+    try:
+        host.list(_PCI)
+    except Missing:
+        # Without sysfs nothing is known; with it there is a bus or there is none.
+        if not host.has("/sys/bus"):
+            raise
+    return skip("no GPU, accelerator, NIC or NVMe drive on a PCI bus")
+
+
+def _matters(device: Device) -> bool:
+    if device.kind == "storage":
+        return device.pci_class >> 8 == _NVME
+    return device.kind in _WORDS
+
+
+_WORDS = {"gpu": "GPU", "accelerator": "accelerator", "nic": "NIC", "storage": "NVMe drive"}
+
+
+def _kinds(devices: Iterable[Device]) -> list[str]:
+    return list(dict.fromkeys(device.kind for device in devices))
+
+
+def _counted(devices: list[Device]) -> str:
+    text: str = count(len(devices), _WORDS[devices[0].kind])
+    return text
+
+
+def _evidence(host: "Host", device: Device) -> Evidence:
+    return host.evidence(f"{_PCI}/{device.address}/numa_node")
+
+
+def _names(devices: list[Device]) -> str:
+    """``GPU 0000:c1:00.0``, ``8 GPUs (0000:18:00.0, ...)``."""
+    if len(devices) == 1:
+        return f"{_WORDS[devices[0].kind]} {devices[0].address}"
+    addresses = [device.address for device in devices[:_NAMED]]
+    more = ", ..." if len(devices) > _NAMED else ""
+    return f"{_counted(devices)} ({', '.join(addresses)}{more})"
+
+
+def _subject(devices: list[Device]) -> str:
+    if len(devices) == 1:
+        return f"{devices[0].kind} {devices[0].address}"
+    return f"{devices[0].kind}s" if devices[0].kind != "storage" else "storage"
+
+
+def _told(host: "Host", devices: list[Device]) -> Iterator[Finding]:
+    online = {node.id: node for node in host.topology.nodes}
+    alone = [device for device in devices if device.node_source == "only node"]
+    if alone:
+        yield _one_node(host, alone)
+    for kind in _kinds(devices):
+        mine = [device for device in devices if device.kind == kind and device not in alone]
+        lost = [device for device in mine if device.node is None]
+        yield from _lost(host, lost)
+        derived = [d for d in mine if d.node is not None and d.node_source != "sysfs"]
+        if derived:
+            yield _derived(host, derived)
+        for device in mine:
+            if device.node is None:
+                continue
+            node = online.get(device.node)
+            if node is None:
+                yield _on_no_node(host, device)
+            elif not node.has_memory:
+                yield _without_memory(host, device, node)
+
+
+def _one_node(host: "Host", devices: list[Device]) -> Finding:
+    groups = [_names([d for d in devices if d.kind == kind]) for kind in _kinds(devices)]
+    return info(
+        f"numa_node is -1 for {listed(groups)}: the machine has one node",
+        cause="Nothing is lost here; a program that takes -1 for an error is wrong.",
+        evidence=[_evidence(host, device) for device in devices[:3]],
+    )
+
+
+def _lost(host: "Host", devices: list[Device]) -> Iterator[Finding]:
+    minus_one = []
+    for device in devices:
+        try:
+            host.integer(f"{_PCI}/{device.address}/numa_node")
+            minus_one.append(device)
+        except Undecided as error:
+            yield unknown(
+                f"the node of {_names([device])}: {error}",
+                subject=_subject([device]),
+                evidence=[_evidence(host, device)],
+            )
+    if minus_one:
+        yield _unknown_node(host, minus_one)
+
+
+def _unknown_node(host: "Host", devices: list[Device]) -> Finding:
+    first = devices[0]
+    evidence = [_evidence(host, device) for device in devices[:_NAMED]]
+    for name in ("local_cpulist", "local_cpus"):
+        local = host.evidence(f"{_PCI}/{first.address}/{name}")
+        if any(character.isdigit() for character in local.text):
+            evidence.append(local)
+            break
+    return warn(
+        f"on which node {_names(devices)} {be(devices)} cannot be told: numa_node is "
+        f"-1, for the bridges above too, on a machine with {len(host.topology.nodes)} nodes",
+        subject=_subject(devices),
+        cause="The firmware or the hypervisor does not say it. Programs that place buffers near "
+        "the device take the first node, or all.",
+        evidence=evidence,
+        fixes=platform_fixes(
+            host,
+            ["update the BIOS: its ACPI tables lack _PXM for the root port above the device"],
+            {
+                "libvirt": "<controller type='pci' model='pcie-expander-bus'><target busNr='128'>"
+                "<node>1</node></target></controller>, and the device's <address> on it",
+                "qemu": "-device pxb-pcie,id=pxb1,bus_nr=128,numa_node=1,bus=pcie.0 "
+                "-device pcie-root-port,id=rp1,bus=pxb1 -device vfio-pci,bus=rp1,host=...",
+            },
+        ),
+    )
+
+
+def _derived(host: "Host", devices: list[Device]) -> Finding:
+    first = devices[0]
+    places = [f"{d.address} on node {d.node} (its {d.node_source})" for d in devices[:_NAMED]]
+    more = ", ..." if len(devices) > _NAMED else ""
+    if first.node_source.startswith("parent bridge "):
+        above = first.node_source.removeprefix("parent bridge ")
+        source = host.evidence(f"{_PCI}/{above}/numa_node")
+    else:
+        source = host.evidence(f"{_PCI}/{first.address}/{first.node_source}")
+    return info(
+        f"the node of {_counted(devices)} is derived, numa_node does not say it: "
+        f"{', '.join(places)}{more}",
+        subject=_subject(devices),
+        cause="Programs that look at numa_node alone do not know it.",
+        evidence=[_evidence(host, first), source],
+    )
+
+
+def _on_no_node(host: "Host", device: Device) -> Finding:
+    return warn(
+        f"{_names([device])} is on node {device.node}, which is not online",
+        subject=_subject([device]),
+        cause="The socket that the device is attached to has no memory or is switched off: all "
+        "its buffers are remote.",
+        evidence=[_evidence(host, device), host.evidence(f"{NODES}/online")],
+        fixes=platform_fixes(
+            host,
+            [f"put memory into the slots of the socket of node {device.node}"],
+            {"libvirt": "name a node of the guest in the <node> of the device's controller"},
+        ),
+    )
+
+
+def _without_memory(host: "Host", device: Device, node: Node) -> Finding:
+    near = sorted(
+        (distance, other.id)
+        for other in host.topology.host_nodes
+        if (distance := node.distances.get(other.id)) is not None
+    )
+    where = f"; the nearest with CPUs and memory is node {near[0][1]}" if near else ""
+    return info(
+        f"{_names([device])} is on node {node.id}, which has no memory{where}",
+        subject=_subject([device]),
+        cause="Its host buffers are on another node, wherever they are put. T002 tells more.",
+        evidence=[_evidence(host, device), memory_evidence(host, node)],
+    )
