@@ -163,7 +163,7 @@ def parse_zoneinfo(data: bytes) -> tuple[Zone, ...]:
         if header:
             zones.append((*header, {}))
             in_block = True
-        elif parts[0] in (b"protection:", b"pagesets"):
+        elif parts[0] == b"protection:":
             in_block = False
         elif in_block and (field := _zone_line(parts)):
             zones[-1][2].setdefault(*field)

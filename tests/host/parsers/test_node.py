@@ -210,7 +210,7 @@ def test_a_zone_without_a_field_does_not_have_zero_of_it() -> None:
 
 
 def test_the_first_value_of_a_zone_counts() -> None:
-    text = b"Node 0, zone A\n min 1\n min 2\n pagesets\n low 3\n"
+    text = b"Node 0, zone A\n min 1\n min 2\n protection: (0)\n low 3\n"
     assert parse_zoneinfo(text) == (Zone(0, "A", min=1),)
 
 

@@ -132,6 +132,10 @@ def test_allowed_sets(cpus: set[int], nodes: set[int], spare: int) -> None:
     )
 
 
+def test_escapes_in_a_process_name() -> None:
+    assert parse_status(b"Name:\t" + rb"a\nb\\nc d").name == "a\nb\\nc d"
+
+
 @given(st.binary(min_size=1, max_size=15).filter(lambda name: b"\0" not in name))
 def test_a_process_name_cannot_forge_a_field(name: bytes) -> None:
     shown = name.replace(b"\\", b"\\\\").replace(b"\n", b"\\n")

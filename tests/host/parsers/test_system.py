@@ -258,6 +258,7 @@ def test_mounts_of_this_process() -> None:
         (b"9223372019674906624", None),  # hugetlb.16GB
         (b"18446744073709551615", None),
         (b"4611686018427387903", (1 << 62) - 1),
+        (b"4611686018427387904", None),
     ],
 )
 def test_cgroup_limits(text: bytes, limit: int | None) -> None:
