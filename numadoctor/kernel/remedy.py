@@ -53,7 +53,7 @@ def profile(calls: Iterable[str]) -> tuple[Fix, ...]:
             Fix(
                 launcher,
                 f"{_PROFILE_OPTION[launcher]}\n"
-                f'numa.json{place}: {_PROFILE_BASE[launcher]} with this first in "syscalls":\n'
+                f'# numa.json{place}: {_PROFILE_BASE[launcher]} with this first in "syscalls":\n'
                 f"{rule}",
                 needs_root=launcher == "kubernetes",
                 needs_restart=True,
@@ -69,7 +69,7 @@ def capability() -> tuple[Fix, ...]:
         Fix(
             launcher,
             f"{_CAPABILITY_OPTION[launcher]}\n"
-            "opens mbind, set_mempolicy and get_mempolicy where the profile lists them for it "
+            "# opens mbind, set_mempolicy and get_mempolicy where the profile lists them for it "
             "(Docker 18.09, containerd 1.6.16 and newer)",
             needs_restart=True,
             persists=launcher in ("compose", "kubernetes"),
@@ -82,7 +82,7 @@ def newer_engine() -> Fix:
     """For profiles that list the calls for no capability at all."""
     return Fix(
         "any",
-        "upgrade the container engine: Docker 18.09, containerd 1.6.16 and newer list the policy "
+        "# upgrade the container engine: Docker 18.09, containerd 1.6.16 and newer list the policy "
         "calls for CAP_SYS_NICE",
         needs_root=True,
         needs_restart=True,
@@ -102,7 +102,8 @@ def unit(calls: Iterable[str]) -> Fix:
     )
     return Fix(
         "systemd",
-        "systemctl edit UNIT, and below what is there (or remove ~@resources from it):\n"
+        "systemctl edit UNIT\n"
+        "# below what is there (or remove ~@resources from it):\n"
         f"[Service]\n{filters}",
         needs_root=True,
         needs_restart=True,
@@ -114,7 +115,7 @@ def unit_bound() -> Fix:
     """A unit's policy: systemd sets it before it installs the unit's filter (systemd.exec(5))."""
     return Fix(
         "systemd",
-        "systemctl edit UNIT, to start it bound:\n[Service]\nNUMAPolicy=bind\nNUMAMask=NODES",
+        "systemctl edit UNIT\n# to start it bound:\n[Service]\nNUMAPolicy=bind\nNUMAMask=NODES",
         needs_root=True,
         needs_restart=True,
         persists=True,
@@ -128,12 +129,17 @@ def start_bound(*, policy_works: bool) -> tuple[Fix, ...]:
             Fix(
                 "numactl",
                 "numactl --membind=NODES COMMAND\n"
-                "started bound, the process has no pages to be moved",
+                "# started bound, the process has no pages to be moved",
                 needs_restart=True,
             ),
         )
     return tuple(
-        Fix(launcher, f"{option}\nstarted bound, the process has no pages to be moved", False, True)
+        Fix(
+            launcher,
+            f"{option}\n# started bound, the process has no pages to be moved",
+            False,
+            True,
+        )
         for launcher, option in _CPUSET_OPTION.items()
     )
 
@@ -142,8 +148,8 @@ def security_module() -> Fix:
     """Where no seccomp filter is in force and the call is refused all the same."""
     return Fix(
         "any",
-        "find the denial and allow the call in the policy that made it: "
-        "journalctl -k | grep -iE 'apparmor|avc|landlock'",
+        "journalctl -k | grep -iE 'apparmor|avc|landlock'\n"
+        "# and allow the call in the policy that made the denial",
         needs_root=True,
         persists=True,
     )
@@ -155,7 +161,7 @@ def shared_kernel() -> tuple[Fix, ...]:
         Fix("docker", "--runtime runc", needs_restart=True),
         Fix(
             "kubernetes",
-            "remove runtimeClassName, or name a class whose containers share the node's kernel",
+            "# remove runtimeClassName, or name a class whose containers share the node's kernel",
             needs_restart=True,
             persists=True,
         ),
@@ -166,7 +172,7 @@ def native_program() -> Fix:
     """User-mode emulation passes none of the six calls on."""
     return Fix(
         "any",
-        "run a program (or an image) built for this machine's own architecture",
+        "# run a program (or an image) built for this machine's own architecture",
         needs_restart=True,
     )
 
@@ -175,7 +181,7 @@ def newer_kernel() -> Fix:
     """set_mempolicy_home_node came with Linux 5.17."""
     return Fix(
         "any",
-        "Linux 5.17 or newer; or bind with mbind alone, which needs no home node",
+        "# Linux 5.17 or newer; or bind with mbind alone, which needs no home node",
         needs_root=True,
         needs_restart=True,
         persists=True,
