@@ -377,7 +377,8 @@ def _numactl_options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _numactl(words: Sequence[str], source: str) -> Iterator[Binder]:
     for name, value in _numactl_options(words):
-        setting = f"numactl {name} {value}".rstrip()
+        option = f"{name}{'=' if name.startswith('--') else ' '}{value}" if value else name
+        setting = f"numactl {option}"
         if name in (*_NUMACTL_CPUS, *_NUMACTL_CPU_NODES):
             yield Binder(
                 "numactl",
@@ -386,7 +387,7 @@ def _numactl(words: Sequence[str], source: str) -> Iterator[Binder]:
                 Role.LAUNCH,
                 cpus=_ids(value) if name in _NUMACTL_CPUS else None,
                 cpu_nodes=_ids(value) if name in _NUMACTL_CPU_NODES else None,
-                off=("numactl", f"leave out {name} {value}"),
+                off=("numactl", f"leave out {option}"),
             )
         if name in (*_NUMACTL_NODES, *_NUMACTL_LOCAL):
             yield Binder(
@@ -395,7 +396,7 @@ def _numactl(words: Sequence[str], source: str) -> Iterator[Binder]:
                 source,
                 memory=True,
                 nodes=_ids(value) if name in _NUMACTL_NODES else None,
-                off=("numactl", f"leave out {name} {value}".rstrip()),
+                off=("numactl", f"leave out {option}"),
             )
 
 

@@ -82,15 +82,14 @@ def clues_readable(host: Host, proc: str = "/proc/self") -> bool:
 def fitting(fixes: Iterable[Fix], runtimes: Iterable[Runtime]) -> tuple[Fix, ...]:
     """The fixes that can be applied to a process started by ``runtimes``.
 
-    All of them where no launcher was recognised: the process may yet be
-    started by any.
+    All of them where no launcher was recognised, for the process may yet be
+    started by any, and where none would be left.
     """
-    known = _launchers(runtimes)
-    return tuple(
-        fix
-        for fix in fixes
-        if not known or fix.launcher in known or fix.launcher not in _LAUNCHERS_OF_ENGINES
+    known, offered = _launchers(runtimes), tuple(fixes)
+    chosen = tuple(
+        fix for fix in offered if fix.launcher in known or fix.launcher not in _LAUNCHERS_OF_ENGINES
     )
+    return chosen if known and chosen else offered
 
 
 def _launchers(runtimes: Iterable[Runtime]) -> frozenset[str]:

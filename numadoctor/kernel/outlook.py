@@ -46,6 +46,9 @@ def examine(
     probe = host.fact("syscalls")
     runtimes = tuple(runtimes)
     numa = kernel_has_numa(host)
+    if numa is False and any(runtime.kind == "sandbox" for runtime in runtimes):
+        # gVisor's /sys has no node directory: that says nothing of the machine.
+        numa = None
     try:
         status: ProcStatus | None = host.status(_PROC)
     except Undecided:

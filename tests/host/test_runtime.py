@@ -224,6 +224,10 @@ def test_only_fixes_that_can_be_applied_are_offered(
     assert fitting(ALL, read_runtimes(host_of(tmp_path, files))) == expected
 
 
+def test_some_fix_is_better_than_none(tmp_path: Path) -> None:
+    assert fitting([UNIT], read_runtimes(host_of(tmp_path, {"/.dockerenv": ""}))) == (UNIT,)
+
+
 def test_nothing_to_go_by_is_no_answer(tmp_path: Path) -> None:
     with pytest.raises(Missing) as caught:
         clues_readable(host_of(tmp_path, {}))

@@ -126,6 +126,15 @@ def test_no_effect() -> None:
     assert (status, works) == (Status.WARN, False)
 
 
+def test_a_sandbox_without_nodes_says_nothing_of_the_machine() -> None:
+    seen = FakeHost(
+        {"syscalls": probe()}, answers.Status(seccomp=0), ("/sys/devices/system",), ("status",)
+    )
+    outlook = examine(seen, [Runtime("gVisor", "sandbox")])
+    assert (outlook.status, outlook.works, outlook.numa) == (Status.WARN, False, None)
+    assert "no effect" in outlook.headline
+
+
 def test_not_asked() -> None:
     seen: dict[str, Any] = {"abi": None, "unprobed": "no table", "calls": []}
     text, status, works = headline(seen)
