@@ -165,6 +165,10 @@ def test_mounts_survive_the_round_trip(
     assert parse_mounts(line.encode()) == (Mount(device, f"/{point}", fstype, options),)
 
 
+def test_a_mount_needs_four_fields() -> None:
+    assert parse_mounts(b"d /p t rw\n") == (Mount("d", "/p", "t", {"rw": None}),)
+
+
 @pytest.mark.parametrize("line", [b"a", b"a /b c", b"a b c d", b"a  c d e"])
 def test_mounts_leave_out_what_they_cannot_understand(line: bytes) -> None:
     expected = (Mount("d", "/p", "t", {"rw": None}),)
