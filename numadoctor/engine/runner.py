@@ -174,7 +174,7 @@ def _stamp(check: Check, finding: Finding) -> Finding:
 def undecided(error: Undecided, subject: str) -> Finding:
     """The finding that stands for a fact that could not be had."""
     return unknown(
-        str(error),
+        str(error).removesuffix(f": {error.hint}"),
         subject=subject,
         cause=_how_to_look(error),
         evidence=(Evidence(error.path, error.reason),),
@@ -183,7 +183,7 @@ def undecided(error: Undecided, subject: str) -> Finding:
 
 def _how_to_look(error: Undecided) -> str:
     if error.hint:
-        return ""
+        return f"{error.hint[0].upper()}{error.hint[1:]}."
     if isinstance(error, Denied):
         return "Run numadoctor as the owner of what is examined, or give it the right to read this."
     if isinstance(error, Vanished):

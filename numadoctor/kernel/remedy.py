@@ -29,7 +29,8 @@ _CAPABILITY_OPTION: Final = {
 _CPUSET_OPTION: Final = {
     "docker": "--cpuset-mems NODES",
     "podman": "--cpuset-mems NODES",
-    "compose": 'cpuset_mems: "NODES"',
+    # Compose has a key for CPUs (cpuset) and none for nodes.
+    "compose": "after create, before start: docker update --cpuset-mems NODES CONTAINER",
 }
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from numadoctor.model import Evidence, Fix, Status
+from numadoctor.model import Evidence, Status
 from numadoctor.model.calls import CallVerdict, Outlook, Verdict
+from numadoctor.report.fixes import fix_lines
 from numadoctor.report.terminal import Terminal
 
 _INDENT = 6
-_LAUNCHER = 14
 _COLOURS = {
     Status.PASS: "green",
     Status.FAIL: "red",
@@ -33,7 +33,7 @@ def render(outlook: Outlook, terminal: Terminal, *, verbose: bool = False) -> st
     # From the last call: what is closed in most places needs the least to live without.
     fixes = list(dict.fromkeys(fix for call in reversed(outlook.calls) for fix in call.fixes))
     if fixes:
-        lines += ["", *_fixes(fixes, terminal)]
+        lines += ["", "fix   least privilege first", *fix_lines(fixes, terminal, 2)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -77,40 +77,6 @@ def _seen(outlook: Outlook, verbose: bool, terminal: Terminal) -> list[str]:
 def _evidence_line(item: Evidence) -> str:
     words = (" ".join(line.split()) for line in item.text.splitlines())
     return f"{item.source}: {' | '.join(filter(None, words)) or '(empty)'}"
-
-
-def _fixes(fixes: list[Fix], terminal: Terminal) -> list[str]:
-    by_launcher: dict[str, list[Fix]] = {}
-    for fix in fixes:
-        by_launcher.setdefault(fix.launcher, []).append(fix)
-    lines = ["fix   least privilege first"]
-    told: set[str] = set()
-    for launcher, group in by_launcher.items():
-        body = [line for fix in group for line in _fix(fix, told, terminal)]
-        lines += _labelled(terminal.text(f"  {launcher}"), body)
-    return lines
-
-
-def _fix(fix: Fix, told: set[str], terminal: Terminal) -> list[str]:
-    """One fix; an explanation that stands above already is not repeated."""
-    first, *rest = fix.text.splitlines()
-    flags = [
-        word
-        for word, holds in (
-            ("root", fix.needs_root),
-            ("restart", fix.needs_restart),
-            ("persists", fix.persists),
-        )
-        if holds
-    ]
-    lines = [f"{first}   ({', '.join(flags)})" if flags else first]
-    for line in rest:
-        if line not in told or line.startswith(("  ", "[")):
-            lines.append(line)
-        elif lines[-1].endswith(":"):
-            lines.append("the entry above")
-        told.add(line)
-    return [part for line in lines for part in terminal.wrap(terminal.text(line), _LAUNCHER)]
 
 
 def _labelled(label: str, lines: Iterable[str]) -> list[str]:

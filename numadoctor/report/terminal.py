@@ -1,17 +1,10 @@
 """What the terminal can show: width, colour, characters; and nothing hostile gets to it."""
 
-import contextlib
 import os
 import re
 import sys
 from dataclasses import dataclass
 from functools import cached_property
-
-# C0 and C1 controls, DEL, and what reorders or hides text (bidirectional
-# controls, zero-width characters, line separators): names come from others.
-_HOSTILE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
-)
 
 _ASCII = str.maketrans(
     {"█": "#", "▌": "=", "·": ".", "–": "-", "—": "-", "…": "...", "×": "x", "≥": ">=", "≤": "<=",
@@ -20,10 +13,48 @@ _ASCII = str.maketrans(
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36"}
 
+# Below this nothing is legible; above it a line is as long as somebody's joke in COLUMNS.
+_NARROWEST, _WIDEST = 40, 500
+
+_WORD = re.compile(" *[^ ]+")
+
 
 def sanitise(text: str) -> str:
-    """``text`` with everything that could act on a terminal made visible."""
-    return _HOSTILE.sub(lambda match: f"\\x{ord(match[0]):02x}", text).replace("\t", " ")
+    r"""``text`` on one line, with everything that could act on a terminal made visible.
+
+    Names come from others. Shown as ``\xNN`` is what Unicode does not call
+    printable: control characters, what reorders or hides text (bidirectional
+    controls, zero-width characters), lone surrogates, code points of no meaning.
+    Line ends and tabs become blanks.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _shown(c) for c in text)
+
+
+def _shown(character: str) -> str:
+    return " " if character in "\n\t" else f"\\x{ord(character):02x}"
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal printable ``text`` takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width
+
+    return sum(
+        0 if category(c) in ("Mn", "Me") else 2 if east_asian_width(c) in "WF" else 1 for c in text
+    )
+
+
+def _split(text: str, width: int) -> tuple[str, str]:
+    """The start of ``text`` that fits ``width`` columns, one character at least; and the rest."""
+    used = 0
+    for position, character in enumerate(text):
+        used += columns(character)
+        if used > width and position:
+            return text[:position], text[position:]
+    return text, ""
 
 
 @dataclass(frozen=True)
@@ -41,21 +72,22 @@ class Terminal:
 
     @classmethod
     def of_stdout(cls, *, colour: bool | None = None) -> "Terminal":
-        """That of standard output. Colour only on a terminal, and never under NO_COLOR."""
-        on_terminal = sys.stdout.isatty()
-        width = 80
-        if on_terminal:
-            # COLUMNS first, as the shell sets it; then what the terminal says.
-            columns = os.environ.get("COLUMNS", "")
-            with contextlib.suppress(OSError):
-                width = int(columns) if columns.isdigit() else os.get_terminal_size(1).columns
+        """That of standard output.
+
+        :param colour: None: only on a terminal that has it, and never under NO_COLOR
+            (https://no-color.org)
+        """
+        stdout, environment = sys.stdout, os.environ
+        on_terminal = stdout is not None and stdout.isatty()
         if colour is None:
-            colour = on_terminal and not os.environ.get("NO_COLOR")
-        encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
-        return cls(max(40, width or 80), colour, encoding in ("utf8", "utf8mb4"))
+            dumb = environment.get("TERM") == "dumb"
+            colour = on_terminal and not dumb and not environment.get("NO_COLOR")
+        encoding = ((stdout and stdout.encoding) or "ascii").lower().replace("-", "")
+        width = min(max(_stdout_width(on_terminal), _NARROWEST), _WIDEST)
+        return cls(width, colour, encoding in ("utf8", "utf8mb4"))
 
     def text(self, text: str) -> str:
-        """``text`` fit to be printed: nothing hostile, no character the terminal lacks."""
+        """``text`` fit to be printed: one line, nothing hostile, only what can be shown."""
         text = sanitise(text)
         if self.unicode:
             return text
@@ -74,33 +106,39 @@ class Terminal:
     def cut(self, text: str, width: int | None = None) -> str:
         """``text`` cut to ``width`` columns (the terminal's), marked as cut."""
         width = width or self.width
-        return text if len(text) <= width else text[: width - len(self.ellipsis)] + self.ellipsis
+        if columns(text) <= width:
+            return text
+        return _split(text, width - len(self.ellipsis))[0] + self.ellipsis
 
     def wrap(self, text: str, indent: int = 0, first: int | None = None) -> list[str]:
         """``text`` as lines of at most the terminal's width, each indented by ``indent``.
 
         :param first: the indent of the first line, if another
         """
-        import textwrap
+        line = " " * (indent if first is None else first)
+        lines, empty = [], True
+        for word in _WORD.findall(text):
+            if not empty and columns(line + word) > self.width:
+                lines.append(line)
+                line, empty = " " * indent, True
+            if empty and lines:
+                word = word.lstrip()
+            while columns(line + word) > self.width:
+                # Longer than a line: a path, say. It is broken anywhere.
+                part, word = _split(word, self.width - columns(line))
+                lines.append(line + part)
+                line = " " * indent
+            line, empty = line + word, False
+        return [*lines, line]
 
-        lines: list[str] = []
-        for number, paragraph in enumerate(text.splitlines() or [""]):
-            start = first if first is not None and number == 0 else indent
-            lines += textwrap.wrap(
-                paragraph,
-                self.width,
-                initial_indent=" " * start,
-                subsequent_indent=" " * indent,
-                break_on_hyphens=False,
-            ) or [""]
-        return lines
 
-
-def human_bytes(count: int) -> str:
-    """A count of bytes with a binary unit, three figures at most: ``71.3 GiB``."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024 or unit == "TiB":
-            return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    raise AssertionError("unreachable")
+def _stdout_width(on_terminal: bool) -> int:
+    # COLUMNS first: whoever sets it wants it.
+    told = os.environ.get("COLUMNS", "")
+    if re.fullmatch("0*[1-9][0-9]{0,4}", told):
+        return int(told)
+    try:
+        # A terminal that does not know its width says 0.
+        return (on_terminal and os.get_terminal_size(1).columns) or 80
+    except OSError:
+        return 80

@@ -1,13 +1,16 @@
 """A report for people: the verdict first, then what is wrong in order of harm, then the fix."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from itertools import groupby
 
-from numadoctor.model import Evidence, Finding, Fix, Report, Status
+from numadoctor.model import Evidence, Finding, Report, Status
+from numadoctor.report.fixes import fix_lines
 from numadoctor.report.terminal import Terminal
 
-# The column at which what a finding says begins.
-_INDENT = 12
+# The columns at which what a finding says begins: a problem's, and one told briefly.
+_INDENT, _BRIEF_INDENT = 12, 8
+
 _LABELS = {
     Status.FAIL: ("FAIL", "red"),
     Status.ERROR: ("ERROR", "magenta"),
@@ -18,7 +21,9 @@ _LABELS = {
     Status.SKIP: ("skip", "cyan"),
 }
 _PROBLEMS = (Status.FAIL, Status.ERROR, Status.WARN)
-_LAUNCHER_WIDTH = 12
+
+# Evidence is to be recognised, not read whole: the file is there, and -o json.
+_MOST_EVIDENCE, _LONGEST_EVIDENCE = 6, 2
 
 
 def verdict(report: Report) -> str:
@@ -29,6 +34,8 @@ def verdict(report: Report) -> str:
         return "examination incomplete"
     if report.count(Status.WARN):
         return "fit, with warnings"
+    if report.count(Status.UNKNOWN) and report.count(Status.PASS):
+        return "fit as far as seen"
     if not report.count(Status.PASS) and not report.count(Status.INFO):
         return "not decided" if report.count(Status.UNKNOWN) else "nothing to examine"
     return "fit"
@@ -50,120 +57,113 @@ def headline(report: Report) -> str:
 def render(report: Report, terminal: Terminal, *, verbose: bool = False) -> str:
     """The report as text that fits ``terminal``; with ``verbose`` also what passed."""
     lines = _head(report, terminal)
-    shown = [f for f in report.findings if f.status in _PROBLEMS]
-    for _, group in groupby(shown, key=_same_advice):
-        lines += ["", *_block(list(group), terminal)]
-    lines += _briefly(report, Status.UNKNOWN, "Not decided:", terminal, verbose)
-    lines += _briefly(report, Status.INFO, "Good to know:", terminal, verbose)
+    problems = (f for f in report.findings if f.status in _PROBLEMS)
+    for _, same in groupby(problems, lambda f: (f.id, f.status, f.cause, f.fixes)):
+        lines += ["", *_problem(list(same), terminal)]
+    sections = [(Status.UNKNOWN, "Not decided"), (Status.INFO, "Good to know")]
     if verbose:
-        lines += _briefly(report, Status.PASS, "Passed:", terminal, verbose)
-        lines += _briefly(report, Status.SKIP, "Does not apply:", terminal, verbose)
+        sections += [(Status.PASS, "Passed"), (Status.SKIP, "Does not apply")]
+    for status, title in sections:
+        findings = sorted((f for f in report.findings if f.status is status), key=lambda f: f.id)
+        if findings:
+            lines += ["", terminal.paint(title, _LABELS[status][1], bold=True)]
+            lines += _section(findings, terminal, verbose)
     lines += ["", *_foot(report, terminal, verbose)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def _head(report: Report, terminal: Terminal) -> list[str]:
     colour = {"fit": "green", "not fit": "red"}.get(verdict(report), "yellow")
-    line, seconds = terminal.text(headline(report)), f"{report.seconds:.1f} s"
-    if len(line) + len(seconds) + 2 <= terminal.width:
-        padding = " " * (terminal.width - len(line) - len(seconds))
-        lines = [terminal.paint(line, colour, bold=True) + padding + seconds]
-    else:
-        lines = [terminal.paint(part, colour, bold=True) for part in terminal.wrap(line, 2, 0)]
-    if report.target:
-        lines += terminal.wrap(terminal.text(report.target))
+    first, *rest = _wrap_counts(terminal.text(headline(report)), terminal)
+    seconds = f"{report.seconds:.1f} s"
+    padded = first.ljust(terminal.width - len(seconds) - 1) + f" {seconds}"
+    lines = [terminal.paint(line, colour, bold=True) for line in (first, *rest)]
+    if not rest and len(padded) == terminal.width:
+        lines = [lines[0] + padded[len(first) :]]
+    lines += terminal.wrap(terminal.text(report.target), 2, 0) if report.target else []
     for missing in report.incomplete:
         lines += terminal.wrap(terminal.text(f"not examined: {missing}"), 2, 0)
     return lines
 
 
-def _same_advice(finding: Finding) -> tuple[object, ...]:
-    return finding.id, finding.status, finding.cause, finding.fixes
+def _wrap_counts(line: str, terminal: Terminal) -> list[str]:
+    """The headline wrapped so that a number stays with what it counts."""
+    kept = re.sub("(?<=[0-9]) | (?=decided|checks?\\b)", "\0", line)
+    return [part.replace("\0", " ") for part in terminal.wrap(kept, 2, 0)]
 
 
-def _block(findings: list[Finding], terminal: Terminal) -> list[str]:
-    """Findings of one check with the same cause and fixes: each message, the rest once."""
+def _problem(findings: list[Finding], terminal: Terminal) -> list[str]:
+    """Findings of one check with the same cause and fixes: told once, with each one's message."""
     first = findings[0]
     label, colour = _LABELS[first.status]
-    start = f"{label:<6}{first.id or '-':<6}"
     lines: list[str] = []
     for finding in findings:
-        body = terminal.wrap(terminal.text(finding.message), _INDENT)
-        lines += body
-    painted = terminal.paint(label, colour, bold=True) + start[len(label) :]
-    lines[0] = painted + lines[0][_INDENT:]
-    if first.cause:
-        lines += terminal.wrap(terminal.text(first.cause), _INDENT)
-    lines += _evidence((e for f in findings for e in f.evidence), terminal)
-    return lines + _fixes(first.fixes, terminal)
+        lines += terminal.wrap(terminal.text(finding.message), _INDENT)
+    start = f"{label:<6}{terminal.text(first.id) or '-':<5}"
+    lines[0] = (
+        terminal.paint(label, colour, bold=True) + f"{start} "[len(label) :] + lines[0].lstrip()
+    )
+    lines += _cause(first, terminal, _INDENT)
+    lines += _evidence((e for f in findings for e in f.evidence), terminal, _INDENT)
+    fixes = fix_lines(first.fixes, terminal, _INDENT)
+    if fixes:
+        fixes[0] = "      fix".ljust(_INDENT) + fixes[0].lstrip()
+    return lines + fixes
 
 
-def _evidence(evidence: Iterable[Evidence], terminal: Terminal, most: int = 6) -> list[str]:
+def _evidence(evidence: Iterable[Evidence], terminal: Terminal, indent: int) -> list[str]:
     unique = list(dict.fromkeys(evidence))
     lines: list[str] = []
-    for number, item in enumerate(unique[:most]):
-        text = " | ".join(filter(None, map(str.strip, item.text.splitlines()))) or "(empty)"
-        line = f"{'Seen: ' if number == 0 else '      '}{item.source}: {text}"
-        lines.append(terminal.cut(" " * _INDENT + terminal.text(line)))
-    if len(unique) > most:
-        lines.append(" " * _INDENT + f"      and {len(unique) - most} more (-o json has all)")
+    for item in unique[:_MOST_EVIDENCE]:
+        rows = (" ".join(row.split()) for row in item.text.splitlines())
+        text = f"{item.source}: {' | '.join(filter(None, rows)) or '(empty)'}"
+        told = terminal.wrap(terminal.text(text), indent + 8, indent + 6)
+        lines += told[:_LONGEST_EVIDENCE]
+        if len(told) > _LONGEST_EVIDENCE:
+            lines[-1] = terminal.cut(lines[-1] + " " * terminal.width)
+    if len(unique) > _MOST_EVIDENCE:
+        lines.append(" " * (indent + 6) + f"and {len(unique) - _MOST_EVIDENCE} more (-o json)")
+    if lines:
+        lines[0] = " " * indent + "Seen: " + lines[0].lstrip()
     return lines
 
 
-def _fixes(fixes: Iterable[Fix], terminal: Terminal) -> list[str]:
+def _section(findings: list[Finding], terminal: Terminal, verbose: bool) -> list[str]:
+    """Findings told briefly: one message for all that say the same, then their common advice."""
     lines: list[str] = []
-    for fix in fixes:
-        flags = [
-            word
-            for word, is_set in (
-                ("root", fix.needs_root),
-                ("restart", fix.needs_restart),
-                ("persists", fix.persists),
-            )
-            if is_set
-        ]
-        note = f"   ({', '.join(flags)})" if flags else ""
-        indent = _INDENT + _LAUNCHER_WIDTH
-        # A command is to be copied: it is broken only where it has lines of its own.
-        first, *rest = terminal.text(fix.text).splitlines() or [""]
-        opening = ("      fix   " if not lines else " " * _INDENT) + f"{fix.launcher:<12}"
-        if (
-            fix.launcher == "any"
-            or " " not in first
-            or len(opening + first + note) <= terminal.width
-        ):
-            body = [opening + first]
-        else:
-            body = [opening + first]
-        if len(body[-1] + note) > terminal.width and note:
-            rest_lines = [" " * indent + line for line in rest]
-            lines += [*body, *rest_lines, " " * indent + note.strip()]
-        else:
-            lines += [body[0] + note, *(" " * indent + line for line in rest)]
+    for advised in _by(findings, lambda f: (f.cause, f.fixes)):
+        for same in _by(advised, lambda f: f.message):
+            lines += _brief(same, terminal)
+            if verbose:
+                lines += _evidence((e for f in same for e in f.evidence), terminal, _BRIEF_INDENT)
+        first = advised[0]
+        # How to let numadoctor look is always told; what lies behind the rest, to who asks.
+        if verbose or first.status is Status.UNKNOWN:
+            lines += _cause(first, terminal, _BRIEF_INDENT)
+            lines += fix_lines(first.fixes, terminal, _BRIEF_INDENT)
     return lines
 
 
-def _briefly(
-    report: Report, status: Status, title: str, terminal: Terminal, verbose: bool
-) -> list[str]:
-    findings = [f for f in report.findings if f.status is status]
-    if not findings:
-        return []
-    lines = ["", title]
+def _by(findings: list[Finding], key: Callable[[Finding], object]) -> list[list[Finding]]:
+    """The findings in groups of the same ``key``, in the order in which the keys are met."""
+    groups: dict[object, list[Finding]] = {}
     for finding in findings:
-        # The colour of the id alone, so that it never carries the meaning.
-        body = terminal.wrap(terminal.text(_brief(finding)), 8, 0)
-        body[0] = f"  {terminal.paint(finding.id or '-', _LABELS[status][1]):<4}" + body[0][4:]
-        lines += [body[0], *body[1:]]
-        if verbose:
-            if finding.cause:
-                lines += terminal.wrap(terminal.text(finding.cause), 8)
-            lines += [line[_INDENT - 8 :] for line in _evidence(finding.evidence, terminal)]
+        groups.setdefault(key(finding), []).append(finding)
+    return list(groups.values())
+
+
+def _cause(finding: Finding, terminal: Terminal, indent: int) -> list[str]:
+    return terminal.wrap(terminal.text(finding.cause), indent) if finding.cause else []
+
+
+def _brief(findings: list[Finding], terminal: Terminal) -> list[str]:
+    ids = [terminal.text(i) or "-" for i in dict.fromkeys(f.id for f in findings)]
+    start = f"  {' '.join(ids):<4}  "
+    lines = terminal.wrap(start + terminal.text(findings[0].message), _BRIEF_INDENT, 0)
+    # The colour of the ids alone: the words carry the meaning.
+    painted = terminal.paint(ids[0], _LABELS[findings[0].status][1])
+    lines[0] = lines[0].replace(ids[0], painted, 1)
     return lines
-
-
-def _brief(finding: Finding) -> str:
-    return f"{' ' * 8}{finding.message}"
 
 
 def _foot(report: Report, terminal: Terminal, verbose: bool) -> list[str]:

@@ -3,14 +3,15 @@
 from collections.abc import Iterable
 
 from numadoctor.model import Device, Node, Topology
-from numadoctor.report.terminal import Terminal, human_bytes
+from numadoctor.model.units import amount
+from numadoctor.report.terminal import Terminal
 
 _KINDS = {"gpu": "GPU", "accelerator": "accelerator", "nic": "NIC", "storage": "drive"}
 
 
 def render(topology: Topology, host: str, terminal: Terminal) -> str:
     """The whole topology as text."""
-    lines = [terminal.text(line) for line in _head(topology, host)]
+    lines = terminal.wrap(terminal.text(_head(topology, host)), 2, 0)
     if topology.numa:
         lines += ["", *_table(topology, terminal)]
         lines += _distance_table(topology, terminal)
@@ -23,17 +24,19 @@ def render(topology: Topology, host: str, terminal: Terminal) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _head(topology: Topology, host: str) -> list[str]:
+def _head(topology: Topology, host: str) -> str:
     if not topology.numa:
-        return [f"{host}: this kernel has no NUMA support (no /sys/devices/system/node)"]
+        return f"{host}: this kernel has no NUMA support (no /sys/devices/system/node)"
     packages = {cpu.package for cpu in topology.cpus if cpu.package is not None}
     sockets = f" on {_count(len(packages), 'socket')}" if packages else ""
-    memory = sum(node.memory_bytes or 0 for node in topology.nodes)
-    text = (
-        f"{host}: {_count(len(topology.nodes), 'NUMA node')}{sockets}, "
-        f"{_count(len(topology.online_cpus), 'CPU')}, {human_bytes(memory)}"
-    )
-    return [", ".join([text, *_device_counts(topology.devices)])]
+    memory = [node.memory_bytes for node in topology.nodes]
+    total = amount(sum(filter(None, memory)))
+    parts = [
+        f"{host}: {_count(len(topology.nodes), 'NUMA node')}{sockets}",
+        _count(len(topology.online_cpus), "CPU"),
+        f"at least {total}" if None in memory else total,
+    ]
+    return ", ".join([*parts, *_device_counts(topology.devices)])
 
 
 def _device_counts(devices: Iterable[Device]) -> list[str]:
@@ -57,51 +60,52 @@ def _format_ids(ids: Iterable[int]) -> str:
 
 
 def _bytes(count: int | None) -> str:
-    return "?" if count is None else human_bytes(count)
+    return "?" if count is None else amount(count)
+
+
+def _columns(
+    headers: list[str], rows: list[list[object]], align: list[str], terminal: Terminal
+) -> list[str]:
+    """A table as lines; each cell is made harmless first, so that none reaches into another."""
+    from tabulate import tabulate
+
+    return tabulate(
+        [[terminal.text(str(cell)) for cell in row] for row in rows],
+        headers,
+        tablefmt="plain",
+        disable_numparse=True,
+        colalign=align,
+    ).splitlines()
 
 
 def _table(topology: Topology, terminal: Terminal) -> list[str]:
-    from tabulate import tabulate
-
-    rows = [
+    # What may be long comes last: that is where a line is cut.
+    rows: list[list[object]] = [
         [
             node.id,
             node.kind.value,
-            _format_ids(node.cpus),
             _bytes(node.memory_bytes),
             _bytes(node.free_bytes),
-            *([str(node.tier) if node.tier is not None else "-"] if topology.tiers else []),
+            *(["-" if node.tier is None else node.tier] if topology.tiers else []),
+            _format_ids(node.cpus),
             ", ".join(_device_counts(d for d in topology.devices if d.node == node.id)) or "-",
         ]
         for node in topology.nodes
     ]
-    headers = ["node", "kind", "CPUs", "memory", "free"]
-    headers += ["tier"] if topology.tiers else []
-    table = tabulate(
-        rows,
-        [*headers, "devices"],
-        tablefmt="plain",
-        disable_numparse=True,
-        colalign=["right", "left", "left", "right", "right"],
-    )
-    return [terminal.cut(terminal.text(line)) for line in table.splitlines()]
+    tier = ["tier"] if topology.tiers else []
+    headers = ["node", "kind", "memory", "free", *tier, "CPUs", "devices"]
+    align = ["right", "left", "right", "right", *("right" for _ in tier), "left", "left"]
+    return list(map(terminal.cut, _columns(headers, rows, align, terminal)))
 
 
 def _distance_table(topology: Topology, terminal: Terminal) -> list[str]:
     if len(topology.nodes) < 2:
         return []
-    from tabulate import tabulate
-
     columns = [node.id for node in topology.nodes]
-    rows = [[node.id, *(_distance(node, other) for other in columns)] for node in topology.nodes]
-    table = tabulate(
-        rows,
-        ["", *map(str, columns)],
-        tablefmt="plain",
-        disable_numparse=True,
-        colalign=["right"] * (len(columns) + 1),
-    )
-    lines = table.splitlines()
+    rows: list[list[object]] = [
+        [node.id, *(_distance(node, other) for other in columns)] for node in topology.nodes
+    ]
+    lines = _columns(["", *map(str, columns)], rows, ["right"] * (len(columns) + 1), terminal)
     if max(map(len, lines)) > terminal.width:
         return ["", *_distance_groups(topology.nodes, terminal)]
     return ["", "distances (10 is local):", *lines]
@@ -124,32 +128,24 @@ def _distance_groups(nodes: tuple[Node, ...], terminal: Terminal) -> list[str]:
 
 
 def _devices(topology: Topology, terminal: Terminal) -> list[str]:
-    if not topology.devices:
+    order = {kind: rank for rank, kind in enumerate(_KINDS)}
+    told = [device for device in topology.devices if device.kind in order]
+    if not told:
         return []
-    from tabulate import tabulate
-
-    order = {kind: rank for rank, kind in enumerate((*_KINDS, "other"))}
-    rows = [
+    rows: list[list[object]] = [
         [
             device.kind,
             device.address,
-            device.vendor_name or f"0x{device.vendor:04x}",
             "?" if device.node is None else device.node,
-            "" if device.node_source == "sysfs" else device.node_source,
+            device.vendor_name or f"0x{device.vendor:04x}",
             " ".join(device.names),
+            "" if device.node_source == "sysfs" else device.node_source,
         ]
-        for device in sorted(topology.devices, key=lambda d: (order[d.kind], d.address))
-        if device.kind != "other"
+        for device in sorted(told, key=lambda d: (order[d.kind], d.address))
     ]
-    if not rows:
-        return []
-    table = tabulate(
-        rows,
-        ["device", "address", "vendor", "node", "node from", "names"],
-        tablefmt="plain",
-        disable_numparse=True,
-    )
-    return ["", *(terminal.cut(terminal.text(line)) for line in table.splitlines())]
+    headers = ["device", "address", "node", "vendor", "names", "node from"]
+    lines = _columns(headers, rows, ["left", "left", "right", "left", "left", "left"], terminal)
+    return ["", *map(terminal.cut, lines)]
 
 
 def _allowed(topology: Topology, terminal: Terminal) -> list[str]:

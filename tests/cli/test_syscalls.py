@@ -156,7 +156,7 @@ def test_verdict_first_then_the_table_then_why_then_the_fix(
     assert [docker.index(option) for option in order] == sorted(map(docker.index, order))
     # The rule is the same for each launcher and stands there once.
     assert text.count('"action": "SCMP_ACT_ALLOW"') == 1
-    assert text.count("the entry above") == 2
+    assert text.count("# the entry above") == 3
 
 
 def test_the_rule_as_printed_is_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

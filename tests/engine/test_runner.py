@@ -183,10 +183,7 @@ def test_a_status_may_be_its_plain_word() -> None:
         (Unreadable("/proc/x", errno.EIO), "cannot read /proc/x: Input/output error (EIO)"),
         (TooLarge("/proc/x"), "cannot read /proc/x: larger than"),
         (Malformed("/proc/x", None, "no number"), "cannot understand /proc/x: no number"),
-        (
-            Undecided("the call", 38, hint="look there"),
-            "the call: Function not implemented (ENOSYS): look there",
-        ),
+        (Undecided("the call", 38), "cannot read the call: Function not implemented (ENOSYS)"),
     ],
 )
 def test_what_could_not_be_had_is_unknown_with_path_and_errno(error: Undecided, text: str) -> None:
@@ -195,6 +192,23 @@ def test_what_could_not_be_had_is_unknown_with_path_and_errno(error: Undecided, 
     assert text in found.message
     assert [e.source for e in found.evidence] == [error.path]
     assert found.evidence[0].text == error.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "how"),
+    [
+        (Denied("/x", errno.EACCES), "Run numadoctor as the owner of what is examined"),
+        (Missing("/x"), "This kernel, container or captured folder does not show it."),
+        (Vanished("/x"), "The process ended"),
+        (Missing("/x", hint="mount it"), "Mount it."),
+        (Malformed("/x"), ""),
+    ],
+)
+def test_an_unknown_says_how_to_let_numadoctor_look(error: Undecided, how: str) -> None:
+    (found,) = examine(raises(error)).findings
+    assert found.cause.startswith(how)
+    assert bool(found.cause) is bool(how)
+    assert "mount it" not in found.message
 
 
 def test_what_was_found_before_an_error_is_kept() -> None:
