@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from numadoctor.checks._kernel import count, listed
 from numadoctor.checks._topology import NODES, be, memory_evidence, platform_fixes
 from numadoctor.engine import Requires, check
+from numadoctor.engine.runner import undecided
 from numadoctor.model import (
     Device,
     Evidence,
@@ -18,7 +19,6 @@ from numadoctor.model import (
     info,
     passed,
     skip,
-    unknown,
     warn,
 )
 
@@ -169,11 +169,7 @@ def _lost(host: "Host", devices: list[Device]) -> Iterator[Finding]:
             host.integer(f"{_PCI}/{device.address}/numa_node")
             minus_one.append(device)
         except Undecided as error:
-            yield unknown(
-                f"the node of {_names([device])}: {error}",
-                subject=_subject([device]),
-                evidence=[_evidence(host, device)],
-            )
+            yield undecided(error, _subject([device]))
     if minus_one:
         yield _unknown_node(host, minus_one)
 

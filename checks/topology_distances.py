@@ -14,6 +14,7 @@ from numadoctor.checks._topology import (
 )
 from numadoctor.checks.topology_nodes import same_place
 from numadoctor.engine import Requires, check
+from numadoctor.engine.runner import undecided
 from numadoctor.host import parsers
 from numadoctor.model import (
     Evidence,
@@ -102,7 +103,7 @@ def _without_distances(host: "Host", node: Node) -> Finding:
     try:
         columns = host.parse(path, parsers.parse_distance)
     except Undecided as error:
-        return unknown(str(error), subject=subject, evidence=[host.evidence(path)])
+        return undecided(error, subject)
     return unknown(
         f"the distances of node {node.id}: {count(len(columns), 'column')} for "
         f"{count(len(host.topology.nodes), 'online node')}, which is whose cannot be told",

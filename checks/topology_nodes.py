@@ -15,6 +15,7 @@ from numadoctor.checks._topology import (
     short_list,
 )
 from numadoctor.engine import Requires, check
+from numadoctor.engine.runner import undecided
 from numadoctor.host import parsers
 from numadoctor.model import (
     Evidence,
@@ -163,7 +164,7 @@ def _mask(
     except Missing:  # has_memory came after has_normal_memory (Linux 3.8)
         return
     except Undecided as error:
-        yield unknown(str(error), subject=f"node/{name}", evidence=(host.evidence(path),))
+        yield undecided(error, f"node/{name}")
         return
     if must and not listed_nodes:
         # Some kernels never fill has_cpu at boot; nothing relies on it.
