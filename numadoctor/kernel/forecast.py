@@ -75,7 +75,8 @@ def _wider_cpuset(nodes: tuple[int, ...]) -> tuple[Fix, ...]:
     return (
         Fix("docker", f"--cpuset-mems {listed}", needs_restart=True),
         Fix("podman", f"--cpuset-mems {listed}", needs_restart=True),
-        Fix("compose", f'cpuset_mems: "{listed}"', needs_restart=True, persists=True),
+        # Compose has a key for CPUs (cpuset) and none for nodes.
+        Fix("compose", f"after up: docker update --cpuset-mems {listed} CONTAINER"),
         Fix(
             "systemd",
             f"systemctl set-property UNIT AllowedMemoryNodes={listed}",
