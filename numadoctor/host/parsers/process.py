@@ -35,8 +35,10 @@ class ProcStatus:
     :ivar mems_allowed: nodes that the cpuset allows, in the same way
     :ivar mems_allowed_digits: hexadecimal digits of Mems_allowed; times 4 is the
         width in bits of the kernel's nodemask
-    :ivar vm_rss: resident memory in bytes, huge pages excluded
+    :ivar vm_rss: resident memory in bytes, huge pages excluded; the next three are its
+        parts (since Linux 4.5)
     :ivar vm_lck: locked memory in bytes
+    :ivar vm_swap: swapped out anonymous memory in bytes, shared memory excluded
     :ivar hugetlb_pages: resident huge pages in bytes
     :ivar remarks: fields that could not be understood or that contradict each other
     """
@@ -59,7 +61,11 @@ class ProcStatus:
     mems_allowed: tuple[int, ...] | None = None
     mems_allowed_digits: int | None = None
     vm_rss: int | None = None
+    rss_anon: int | None = None
+    rss_file: int | None = None
+    rss_shmem: int | None = None
     vm_lck: int | None = None
+    vm_swap: int | None = None
     hugetlb_pages: int | None = None
     remarks: tuple[str, ...] = ()
 
@@ -174,7 +180,11 @@ def parse_status(data: bytes) -> ProcStatus:
         cpus_allowed=fields.allowed("Cpus_allowed"),
         mems_allowed=fields.allowed("Mems_allowed"),
         vm_rss=fields.read("VmRSS", _kilobytes),
+        rss_anon=fields.read("RssAnon", _kilobytes),
+        rss_file=fields.read("RssFile", _kilobytes),
+        rss_shmem=fields.read("RssShmem", _kilobytes),
         vm_lck=fields.read("VmLck", _kilobytes),
+        vm_swap=fields.read("VmSwap", _kilobytes),
         hugetlb_pages=fields.read("HugetlbPages", _kilobytes),
         remarks=tuple(fields.remarks),
         # Last: a faulty map has left its remark already.

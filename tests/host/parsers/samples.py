@@ -31,6 +31,10 @@ NStgid:\t4242\t7
 NSpid:\t4243\t8
 VmLck:\t      64 kB
 VmRSS:\t    1624 kB
+RssAnon:\t    1000 kB
+RssFile:\t     600 kB
+RssShmem:\t      24 kB
+VmSwap:\t      12 kB
 HugetlbPages:\t 1048576 kB
 Threads:\t40
 CapInh:\t0000000000000001

@@ -48,7 +48,11 @@ def test_status() -> None:
         mems_allowed=(0, 8, 32),
         mems_allowed_digits=24,
         vm_rss=1624 * 1024,
+        rss_anon=1000 * 1024,
+        rss_file=600 * 1024,
+        rss_shmem=24 * 1024,
         vm_lck=64 * 1024,
+        vm_swap=12 * 1024,
         hugetlb_pages=1 << 30,
     )
 
