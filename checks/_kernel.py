@@ -56,7 +56,7 @@ def sysfs_fixes(path: str, value: object) -> tuple[Fix, Fix]:
         Fix("sysfs", f"echo {value} > {path}", needs_root=True),
         Fix(
             "systemd",
-            f"{_TMPFILES_FILE}: w {path} - - - - {value}",
+            f"{_TMPFILES_FILE}:\nw {path} - - - - {value}",
             needs_root=True,
             persists=True,
         ),
@@ -105,6 +105,22 @@ def page_size(host: "Host") -> int:
         # Memory that was added between the two readings shifts the quotient a
         # little; page sizes are powers of two.
         return int(2 ** round(math.log2(memory / managed)))
+
+
+def nodes_text(ids: Iterable[int]) -> str:
+    """``node 0``, ``nodes 0-1``."""
+    nodes = tuple(ids)
+    return f"node{'' if len(nodes) == 1 else 's'} {parsers.format_list(nodes)}"
+
+
+def interleave(host: "Host", command: str) -> Fix:
+    """Start ``command`` with its memory spread over the nodes with CPUs.
+
+    Not over all nodes: ``--interleave=all`` takes in the memory of GPUs.
+    """
+    nodes = host.topology.host_nodes or host.topology.memory_nodes
+    listed = parsers.format_list(node.id for node in nodes)
+    return Fix("numactl", f"numactl --interleave={listed} {command}", needs_restart=True)
 
 
 def count(number: int, one: str, many: str = "") -> str:

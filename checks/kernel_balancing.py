@@ -3,16 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from numadoctor.checks._kernel import (
-    MM,
-    absent,
-    count,
-    listed,
-    names,
-    shows,
-    sysctl_fixes,
-    sysfs_fixes,
-)
 from numadoctor.engine import Requires, check
 from numadoctor.host import parsers
 from numadoctor.model import (
@@ -20,7 +10,6 @@ from numadoctor.model import (
     Finding,
     Fix,
     Missing,
-    ParseError,
     Target,
     Undecided,
     info,
@@ -28,6 +17,18 @@ from numadoctor.model import (
     skip,
     unknown,
     warn,
+)
+
+from ._kernel import (
+    MM,
+    absent,
+    count,
+    interleave,
+    listed,
+    names,
+    shows,
+    sysctl_fixes,
+    sysfs_fixes,
 )
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def numa_balancing(host: "Host", target: Target) -> Iterator[Finding]:
 
 def _balancing_on(host: "Host", target: Target, value: int) -> Finding:
     evidence = [host.evidence(_BALANCING)]
+    # The boot option knows on and off alone: it would end the tiering, too.
+    at_boot = Fix("grub", "numa_balancing=disable", True, True, True)
     path = f"{target.proc}/numa_maps"
     if policies := _exempting_policies(host, path):
         return info(
@@ -135,9 +138,9 @@ def _balancing_on(host: "Host", target: Target, value: int) -> Finding:
         "has one.",
         evidence=evidence,
         fixes=(
-            Fix("numactl", "numactl --interleave=all COMMAND", needs_restart=True),
+            interleave(host, "COMMAND"),
             *sysctl_fixes("kernel.numa_balancing", value & ~_NORMAL),
-            Fix("grub", "numa_balancing=disable", True, True, True),
+            *(() if value & _TIERING else (at_boot,)),
         ),
     )
 
@@ -158,35 +161,20 @@ def _exempting_policies(host: "Host", path: str) -> tuple[str, ...]:
     """The policies of all mappings of a process, if each keeps the scanner away; else empty.
 
     Only the calling process is looked at: its file is small, while that of a
-    large process holds up its page faults for as long as it is read.
+    large process holds up its page faults for as long as it is read. Mappings of
+    huge pages do not count, the scanner never looks at them.
     """
     try:
-        policies = host.parse(path, parse_policies)
+        lines = host.parse(path, parsers.parse_numa_maps).lines
     except Undecided:
         return ()
-    return policies if "default" not in policies else ()
-
-
-def parse_policies(data: bytes) -> tuple[str, ...]:
-    """The distinct policies in a numa_maps file, in order; "default" if the scanner may look.
-
-    Mappings of huge pages are left out: the scanner never looks at them.
-
-    Source: show_numa_map() in fs/proc/task_mmu.c, mpol_to_str() in mm/mempolicy.c.
-
-    :raises ParseError: a line has no policy
-    """
-    found: dict[str, None] = {}
-    for line in data.splitlines():
-        words = line.split()
-        if len(words) < 2:
-            raise ParseError("numa_maps line", line, "it has no policy")
-        # "weighted interleave:0-1" and "prefer (many):0" are two words.
-        length = 3 if words[1] in (b"weighted", b"prefer") else 2
-        policy = b" ".join(words[1:length]).decode("utf-8", "backslashreplace")
-        if b"huge" not in words[length:]:
-            found["default" if "balancing" in policy else policy] = None
-    return tuple(found)
+    texts = dict.fromkeys(line.pages.policy for line in lines if not line.pages.huge)
+    policies = [parsers.parse_policy(text) for text in texts]
+    exempt = all(
+        policy.understood and policy.mode != "default" and "balancing" not in policy.flags
+        for policy in policies
+    )
+    return tuple(texts) if exempt else ()
 
 
 @check(

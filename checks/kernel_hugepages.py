@@ -4,19 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from numadoctor.checks._kernel import (
-    MM,
-    absent,
-    count,
-    field,
-    listed,
-    meminfo,
-    names,
-    page_size,
-    shows,
-    sysctl_fixes,
-    sysfs_fixes,
-)
 from numadoctor.engine import check
 from numadoctor.host import parsers
 from numadoctor.model import (
@@ -36,6 +23,21 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.units import amount
+
+from ._kernel import (
+    MM,
+    absent,
+    count,
+    field,
+    listed,
+    meminfo,
+    names,
+    nodes_text,
+    page_size,
+    shows,
+    sysctl_fixes,
+    sysfs_fixes,
+)
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -353,7 +355,7 @@ def _pool_finding(host: "Host", pool: _Pool) -> Finding:
     cause = "A process bound to a node gets only the pages of that node."
     if empty:
         cause = (
-            f"A process bound to node {parsers.format_list(empty)} gets none: mmap fails with "
+            f"A process bound to {nodes_text(empty)} gets none: mmap fails with "
             "ENOMEM, or the first touch with SIGBUS; without a strict binding it gets pages of "
             "another node."
         )
@@ -373,9 +375,9 @@ def _shares(pool: _Pool, counts: dict[int, int]) -> str:
     if not counts:
         return f"{pool.pages:,} pages of {size} are reserved ({total})"
     shares = ", ".join(
-        f"node {node} {n:,} ({amount(n * pool.size)}, {pool.by_node[node][1]:,} free)"
+        f"{n:,} on node {node} ({amount(n * pool.size)}, {pool.by_node[node][1]:,} free)"
         if n
-        else f"node {node} none"
+        else f"none on node {node}"
         for node, n in counts.items()
     )
     return f"{size} pages: {shares}"

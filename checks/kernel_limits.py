@@ -3,15 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from numadoctor.checks._kernel import (
-    absent,
-    field,
-    listed,
-    meminfo,
-    names,
-    sysctl_fixes,
-    total_memory,
-)
 from numadoctor.engine import Requires, check
 from numadoctor.host import parsers
 from numadoctor.model import (
@@ -30,6 +21,17 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.units import amount
+
+from ._kernel import (
+    absent,
+    field,
+    listed,
+    meminfo,
+    names,
+    nodes_text,
+    sysctl_fixes,
+    total_memory,
+)
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -269,21 +271,25 @@ def cpu_governor(host: "Host", target: Target) -> Iterator[Finding]:
         yield skip("the kernel does not set CPU frequencies here")
         return
     governors: dict[str, list[int]] = {}
-    for cpu, folder in policies.items():
-        governors.setdefault(host.text(f"{folder}/scaling_governor"), []).append(cpu)
+    for policy, folder in policies.items():
+        governors.setdefault(host.text(f"{folder}/scaling_governor"), []).append(policy)
     evidence = [
-        host.evidence(f"{policies[cpus[0]]}/scaling_governor") for cpus in governors.values()
+        host.evidence(f"{policies[members[0]]}/scaling_governor") for members in governors.values()
     ]
-    if len(governors) > 1:
-        shares = listed(f"{name} on {_where(host, cpus)}" for name, cpus in governors.items())
-        yield warn(
-            f"CPUs run under different governors: {shares}",
-            cause="Equal work takes a different time on different CPUs.",
-            evidence=evidence,
-            fixes=_to_performance(),
-        )
+    if len(governors) == 1:
+        yield _one_governor(host, next(iter(governors)), next(iter(policies.values())), evidence)
         return
-    yield _one_governor(host, next(iter(governors)), next(iter(policies.values())), evidence)
+    cpus = {
+        name: {cpu for policy in members for cpu in _cpus(host, policy, policies[policy])}
+        for name, members in governors.items()
+    }
+    shares = listed(f"{name} on {_where(host, cpus, name)}" for name in cpus)
+    yield warn(
+        f"CPUs run under different governors: {shares}",
+        cause="Equal work takes a different time on different CPUs.",
+        evidence=evidence,
+        fixes=_to_performance(),
+    )
 
 
 def _in_virtual_machine(host: "Host") -> bool:
@@ -307,14 +313,18 @@ def _policies(host: "Host") -> dict[int, str]:
     }
 
 
-def _where(host: "Host", cpus: list[int]) -> str:
-    """The nodes that the CPUs make up, or else the CPUs."""
-    nodes = [n for n in host.topology.nodes if set(n.cpus) & set(cpus)]
-    others = {cpu for n in host.topology.nodes for cpu in n.cpus} - set(cpus)
-    policies = set(_policies(host))
-    if nodes and not any(set(n.cpus) & others & policies for n in nodes):
-        return f"node {parsers.format_list(n.id for n in nodes)}"
-    return f"the policies of CPUs {parsers.format_list(cpus)}"
+def _cpus(host: "Host", policy: int, folder: str) -> tuple[int, ...]:
+    """The CPUs that share a frequency policy."""
+    return host.optional(host.ids, f"{folder}/affected_cpus") or (policy,)
+
+
+def _where(host: "Host", cpus: dict[str, set[int]], name: str) -> str:
+    """The nodes whose CPUs all have the governor ``name``, if that are all that have it."""
+    others = {cpu for other in cpus if other != name for cpu in cpus[other]}
+    nodes = [node for node in host.topology.nodes if cpus[name] & set(node.cpus)]
+    if nodes and not any(others & set(node.cpus) for node in nodes):
+        return nodes_text(node.id for node in nodes)
+    return f"CPUs {parsers.format_list(cpus[name])}"
 
 
 def _one_governor(host: "Host", governor: str, folder: str, evidence: list[Evidence]) -> Finding:

@@ -2,16 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from numadoctor.checks._kernel import (
-    absent,
-    listed,
-    meminfo,
-    page_size,
-    sysctl_fixes,
-    total_memory,
-)
 from numadoctor.engine import Requires, check
 from numadoctor.host import parsers
 from numadoctor.model import (
@@ -29,6 +22,16 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.units import amount
+
+from ._kernel import (
+    absent,
+    interleave,
+    listed,
+    meminfo,
+    page_size,
+    sysctl_fixes,
+    total_memory,
+)
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -152,7 +155,8 @@ def swap(host: "Host", target: Target) -> Iterator[Finding]:
         yield passed(f"swap ({amount(size)}{kind}) is empty", evidence=evidence)
         return
     memory = total_memory(host)
-    message = f"{amount(used)} are in swap, of {amount(size)}{kind}: {used / memory:.1%} of memory"
+    share = f"{used / memory:.1%} of memory; it has {amount(size)}{kind}"
+    message = f"{amount(used)} are in swap ({share})"
     evidence.append(host.evidence(_SWAPPINESS))
     if used < memory * _SWAP_SHARE:
         yield info(message, evidence=evidence)
@@ -174,7 +178,7 @@ def swap(host: "Host", target: Target) -> Iterator[Finding]:
 def _kind(host: "Host", swaps: tuple["Swap", ...]) -> str:
     """What to add to the size of swap that is kept in memory, compressed."""
     if all(area.path.startswith("/dev/zram") for area in swaps):
-        return ", zram: compressed in memory"
+        return ", compressed in memory by zram"
     try:
         if host.parse(_ZSWAP, parsers.parse_flag):
             return ", behind zswap"
@@ -263,7 +267,8 @@ def _node_watermarks(host: "Host", node: int, zones: list["Zone"], size: int) ->
         )
         return
     names = "+".join(zone.name for zone in zones)
-    text = f"node {node}, {names}: free {free // size} low {low // size} high {high // size} pages"
+    text = f"Node {node}, zone {names}: pages free {free // size}, low {low // size}, "
+    text += f"high {high // size}"
     evidence = (Evidence(_ZONEINFO, text),)
     yield _level(host, node, (free, low, high), evidence)
     if managed and high > managed * _RESERVE_SHARE:
@@ -298,7 +303,7 @@ def _level(
         evidence=evidence,
         fixes=(
             Fix("any", "sync; sysctl -w vm.drop_caches=1", needs_root=True),
-            Fix("numactl", "numactl --interleave=all COMMAND (that reads the files)"),
+            replace(interleave(host, "cat MODEL_FILES >/dev/null"), needs_restart=False),
         ),
     )
 
@@ -307,7 +312,7 @@ def _page_cache(host: "Host", node: int) -> str:
     found = host.topology.node(node)
     if found is None or not found.file_bytes:
         return ""
-    return f"; {amount(found.file_bytes)} of it hold files"
+    return f"; page cache holds {amount(found.file_bytes)} of the node"
 
 
 def _reserve(

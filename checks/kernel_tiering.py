@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from numadoctor.checks._kernel import MM, absent, listed, names, shows, sysfs_fixes
 from numadoctor.engine import Requires, check
 from numadoctor.host import parsers
 from numadoctor.model import (
@@ -18,6 +17,8 @@ from numadoctor.model import (
     skip,
     warn,
 )
+
+from ._kernel import MM, absent, listed, names, nodes_text, shows, sysfs_fixes
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -100,7 +101,15 @@ def demotion(host: "Host", target: Target) -> Iterator[Finding]:
 
 
 def _promotes(host: "Host") -> bool:
-    return bool((host.optional(host.integer, _BALANCING) or 0) & _BALANCING_TIERING)
+    """Whether hot pages are moved back up.
+
+    :raises Missing: that cannot be told
+    """
+    try:
+        return bool(host.integer(_BALANCING) & _BALANCING_TIERING)
+    except Missing as error:
+        absent(host, error, "")  # a kernel without balancing promotes nothing
+        return False
 
 
 def _lower_tiers(host: "Host") -> list[Node] | None:
@@ -168,7 +177,7 @@ def tiers_and_weights(host: "Host", target: Target) -> Iterator[Finding]:
 def _tiers(host: "Host") -> Finding:
     tiers = host.topology.tiers
     parts = [
-        f"tier {tier} holds {_nodes_of(nodes)}" + (" (fastest)" if tier == min(tiers) else "")
+        f"tier {tier} holds {nodes_text(nodes)}" + (" (fastest)" if tier == min(tiers) else "")
         for tier, nodes in tiers.items()
     ]
     return info(
@@ -177,10 +186,6 @@ def _tiers(host: "Host") -> Finding:
         cause="An interleave over all nodes mixes them: name the nodes of one tier.",
         evidence=[host.evidence(f"{_TIERS}/memory_tier{tier}/nodelist") for tier in tiers],
     )
-
-
-def _nodes_of(nodes: tuple[int, ...]) -> str:
-    return f"node{'s' if len(nodes) > 1 else ''} {parsers.format_list(nodes)}"
 
 
 def _weight_findings(host: "Host") -> Iterator[Finding]:
@@ -228,7 +233,7 @@ def _weights(
         kinds = listed(dict.fromkeys(_KINDS[n.kind] for n in heavy if n.kind in _KINDS))
         return info(
             f"weighted interleave over all nodes puts {share:.0%} of the pages on "
-            f"{_nodes_of(tuple(n.id for n in heavy))} ({kinds or 'a lower tier'})",
+            f"{nodes_text(n.id for n in heavy)} ({kinds or 'a lower tier'})",
             subject="weights",
             cause="Each of them weighs as much as a node of the CPUs. Name the nodes of the "
             "interleave, or raise the weights of the others.",
