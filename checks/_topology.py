@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from numadoctor.host import parsers
 from numadoctor.host.virtual import read_virtual
-from numadoctor.model import Evidence, Fix, Node, Undecided
+from numadoctor.model import Evidence, Finding, Fix, Node, NodeKind, Undecided, unknown
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -37,6 +37,23 @@ def cpu_text(cpus: Iterable[int]) -> str:
     """``CPU 3``, ``CPUs 0-7,16-23``."""
     ids = tuple(cpus)
     return f"CPU{'' if len(ids) == 1 else 's'} {short_list(ids)}"
+
+
+def unread_nodes(host: "Host", what: str, *files: str) -> list[Finding]:
+    """A finding for each node whose CPUs or memory, as far as they matter, cannot be read.
+
+    :param what: what is not known of them, for that reason
+    :param files: those that matter: ``cpumap``, ``meminfo``
+    """
+    return [
+        unknown(
+            f"{what} node {node.id}: {node.because}",
+            subject=f"node {node.id}",
+            evidence=[host.evidence(f"{NODES}/node{node.id}/{file}") for file in files],
+        )
+        for node in host.topology.nodes
+        if node.kind is NodeKind.UNKNOWN and any(file in node.because for file in files)
+    ]
 
 
 def memory_evidence(host: "Host", node: Node) -> Evidence:

@@ -15,6 +15,7 @@ from numadoctor.checks._topology import (
     node_text,
     platform_fixes,
     short_list,
+    unread_nodes,
 )
 from numadoctor.engine import Requires, check
 from numadoctor.host import parsers
@@ -121,6 +122,9 @@ def sub_numa_clustering(host: "Host", target: Target) -> Iterator[Finding]:
     """
     topology = host.topology
     packages = _packages(topology)
+    if unread := unread_nodes(host, "which CPUs are on", "cpumap"):
+        yield from unread
+        return
     if not packages:
         yield unknown(
             "whether sockets are split into nodes: no CPU says which package it is in",
@@ -202,6 +206,9 @@ def nodes_cut_packages(host: "Host", target: Target) -> Iterator[Finding]:
         kernel/sched/topology.c; libvirt, domain XML, CPU model and topology
     """
     topology = host.topology
+    if unread := unread_nodes(host, "which CPUs are on", "cpumap"):
+        yield from unread
+        return
     if _overlap(topology):
         yield skip("nodes claim the same CPUs: T001 or T005 tells")
         return
@@ -341,6 +348,9 @@ def cpu_imbalance(host: "Host", target: Target) -> Iterator[Finding]:
         Documentation/ABI/stable/sysfs-devices-node (cpumap)
     """
     nodes = host.topology.host_nodes
+    if unread := unread_nodes(host, "how many CPUs are on", "cpumap"):
+        yield from unread
+        return
     if len(nodes) < 2:
         yield skip("fewer than two nodes have both CPUs and memory")
         return

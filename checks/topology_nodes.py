@@ -13,6 +13,7 @@ from numadoctor.checks._topology import (
     node_text,
     platform_fixes,
     short_list,
+    unread_nodes,
 )
 from numadoctor.engine import Requires, check
 from numadoctor.engine.runner import undecided
@@ -274,22 +275,16 @@ def cpus_without_memory(host: "Host", target: Target) -> Iterator[Finding]:
     topology = host.topology
     bare = [node for node in topology.nodes if node.kind is NodeKind.CPU_ONLY]
     with_cpus = [node for node in topology.nodes if node.cpus]
-    for node in with_cpus:
-        if node.memory_bytes is None:
-            yield unknown(
-                f"whether node {node.id}, which has {cpu_text(node.cpus)}, has memory: "
-                f"{node.because}",
-                subject=f"node {node.id}",
-                evidence=[host.evidence(f"{NODES}/node{node.id}/meminfo")],
-            )
+    unread = unread_nodes(host, "whether there are CPUs and memory on", "cpumap", "meminfo")
+    yield from unread
     if not bare:
-        if all(node.memory_bytes for node in with_cpus):
+        if not unread:
             yield passed(
                 f"each of the {count(len(with_cpus), 'node')} with CPUs has memory",
                 evidence=[memory_evidence(host, node) for node in with_cpus[:2]],
             )
         return
-    if len(bare) == len(with_cpus) and topology.memory_nodes:
+    if len(bare) == len(with_cpus) and topology.memory_nodes and not unread:
         yield _all_remote(host, topology, bare)
         return
     for node in bare:
@@ -411,14 +406,9 @@ def memory_without_cpus(host: "Host", target: Target) -> Iterator[Finding]:
         sysfs-kernel-mm-memory-tiers; numa_status of NVIDIA's driver; ACPI 6.5, HMAT
     """
     topology = host.topology
-    unread = [node for node in topology.nodes if node.kind is NodeKind.UNKNOWN and not node.cpus]
-    for node in unread:
-        yield unknown(
-            f"what node {node.id}, which has no CPUs, is made of: {node.because}",
-            subject=f"node {node.id}",
-            evidence=[host.evidence(f"{NODES}/node{node.id}/meminfo")],
-        )
-    found = [node for node in topology.memory_nodes if not node.cpus]
+    unread = unread_nodes(host, "what is on", "cpumap", "meminfo")
+    yield from unread
+    found = [node for node in topology.memory_nodes if node.kind in _WHAT]
     for kind in _WHAT:
         members = [node for node in found if node.kind is kind]
         if members:
@@ -552,13 +542,8 @@ def memory_imbalance(host: "Host", target: Target) -> Iterator[Finding]:
         numa_memory_policy.rst
     """
     nodes = host.topology.host_nodes
-    unread = [n for n in host.topology.nodes if n.cpus and n.kind is NodeKind.UNKNOWN]
-    for node in unread:
-        yield unknown(
-            f"how much memory node {node.id} has: {node.because}",
-            subject=f"node {node.id}",
-            evidence=[host.evidence(f"{NODES}/node{node.id}/meminfo")],
-        )
+    unread = unread_nodes(host, "how much memory and how many CPUs are on", "cpumap", "meminfo")
+    yield from unread
     if len(nodes) < 2:
         if not unread:
             yield skip("fewer than two nodes have both CPUs and memory")

@@ -57,6 +57,7 @@ def read_topology(host: Host) -> Topology:
     online_cpus = _online_cpus(host, cpu_folders, remarks)
     node_ids = _node_ids(host, remarks)
     tiers = _read_tiers(host, remarks)
+    folders = set(cpu_folders)
     nodes = [
         _read_node(host, node, node_ids or (), online_cpus, remarks) for node in node_ids or ()
     ]
@@ -64,7 +65,7 @@ def read_topology(host: Host) -> Topology:
     return Topology(
         numa=node_ids is not None,
         nodes=tuple(classifier.classified(node) for node in nodes),
-        cpus=tuple(_read_cpu(host, cpu, set(cpu_folders)) for cpu in online_cpus),
+        cpus=tuple(_read_cpu(host, cpu, folders) for cpu in online_cpus),
         online_cpus=online_cpus,
         present_cpus=_quiet(host.ids, f"{CPUS}/present", remarks) or cpu_folders or online_cpus,
         devices=_quiet(lambda _: read_devices(host, nodes), PCI, remarks) or (),
@@ -157,7 +158,7 @@ def _read_cpu(host: Host, cpu: int, folders: set[int]) -> Cpu:
 
 def _node_cpus(
     host: Host, folder: str, online: tuple[int, ...], remarks: list[Remark]
-) -> tuple[int, ...]:
+) -> tuple[int, ...] | None:
     """The node's online CPUs; from cpumap where cpulist says something else.
 
     cpumap is what the kernel computes placement with; cpulist is printed from
@@ -171,7 +172,7 @@ def _node_cpus(
     if cpus is None:
         text = "neither its cpumap nor its cpulist can be read: its CPUs are unknown"
         remarks.append(Remark(f"{folder}/cpumap", text, Status.UNKNOWN))
-        return ()
+        return None
     if not online:
         return cpus
     return tuple(sorted(set(cpus).intersection(online)))
@@ -194,22 +195,29 @@ def _read_node(
     host: Host, node: int, ids: tuple[int, ...], online: tuple[int, ...], remarks: list[Remark]
 ) -> Node:
     folder = f"{NODES}/node{node}"
+    unread = []
+    cpus = _node_cpus(host, folder, online, remarks)
+    if cpus is None:
+        unread.append("cpumap")
     try:
         meminfo = host.parse(f"{folder}/meminfo", parsers.parse_meminfo)
     except Undecided as error:
         text = f"the node's memory is unknown: {error}"
         remarks.append(Remark(f"{folder}/meminfo", text, Status.UNKNOWN))
         meminfo = {}
+    if "MemTotal" not in meminfo:
+        unread.append("meminfo")
     return Node(
         id=node,
         kind=NodeKind.UNKNOWN,
-        cpus=_node_cpus(host, folder, online, remarks),
+        cpus=cpus or (),
         memory_bytes=meminfo.get("MemTotal"),
         free_bytes=meminfo.get("MemFree"),
         file_bytes=meminfo.get("FilePages"),
         distances=_distances(host, folder, ids, remarks),
         pools=read_pools(host, f"{folder}/hugepages"),
         initiators=_initiators(host, folder),
+        because=f"its {' and '.join(unread)} cannot be read" if unread else "",
     )
 
 
@@ -339,8 +347,8 @@ class _Classifier:
     def _kind(self, node: Node, tier: int | None) -> tuple[NodeKind, str]:
         # Certain things come first: the GPU's driver names its nodes, and the
         # tier is what the kernel itself demotes by. Figures come last.
-        if node.memory_bytes is None:
-            return NodeKind.UNKNOWN, "its meminfo cannot be read"
+        if node.because:
+            return NodeKind.UNKNOWN, node.because
         if node.id in self.of_gpu:
             return NodeKind.GPU, f"the driver names it as memory of GPU {self.of_gpu[node.id]}"
         if node.cpus:
