@@ -23,7 +23,8 @@ def read_allowed(
     except Undecided as error:
         return Allowed(None, None, str(error))
     cpus, mems = status.cpus_allowed, status.mems_allowed
-    if mems is None and cpus is not None and not status.mems_allowed_digits:
+    garbled = any(remark.startswith("Mems_allowed") for remark in status.remarks)
+    if mems is None and cpus is not None and not garbled:
         # Without CONFIG_CPUSETS there is no such line, and nothing that could narrow.
         mems = nodes
     return Allowed(_among(cpus, online_cpus), _among(mems, nodes), f"{proc}/status")
