@@ -46,14 +46,12 @@ def test_v1_directories_by_controller() -> None:
     folders = {**below("/sys/fs/cgroup/cpuset/jobs/7"), **below("/sys/fs/cgroup/memory/jobs")}
     membership = "9:memory:/jobs\n4:cpuset:/jobs/7\n2:cpu,cpuacct:/\n1:name=systemd:/user\n"
     cgroup = cgroup_of(V1, membership, folders)
-    assert (
-        cgroup.directories
-        == {
-            "cpuset": "/sys/fs/cgroup/cpuset/jobs/7",
-            "memory": "/sys/fs/cgroup/memory/jobs",
-            "cpu": "/sys/fs/cgroup/cpu,cpuacct",
-            "cpuacct": "/sys/fs/cgroup/cpu,cpuacct",
-        }
+    assert cgroup.directories == {
+        "cpuset": "/sys/fs/cgroup/cpuset/jobs/7",
+        "memory": "/sys/fs/cgroup/memory/jobs",
+        "cpu": "/sys/fs/cgroup/cpu,cpuacct",
+        "cpuacct": "/sys/fs/cgroup/cpu,cpuacct",
+    }
     assert not cgroup.unified
     assert cgroup.cpuset == "/sys/fs/cgroup/cpuset/jobs/7"
     assert cgroup.cpuset_file("mems") == "/sys/fs/cgroup/cpuset/jobs/7/cpuset.mems"
