@@ -205,13 +205,14 @@ def _from_docker_mark(host: Host, proc: str, mark: str) -> Iterator[Runtime]:
     if not _present(host, mark):
         return
     _, mounts = _mounts(host, proc)
-    over = [mount.point for mount in mounts if mount.point in _MOUNTED_BY_ENGINES]
-    if over or not mounts:
-        text = f"present, and {over[0]} is mounted over" if over else "present"
+    signs = [f"{m.point} is mounted over" for m in mounts if m.point in _MOUNTED_BY_ENGINES]
+    signs += ["/ is an overlay" for m in mounts if m.point == "/" and m.fstype == "overlay"]
+    if signs or not mounts:
+        text = ", and ".join(["present", *signs[:1]])
         yield _runtime("Docker", "container", "docker compose", mark, text)
         return
     # Virtual machines and chroots made from an image keep the file.
-    yield _runtime("a Docker image", "image", "", mark, "present, but nothing is mounted over")
+    yield _runtime("a Docker image", "image", "", mark, "present, but no engine mounted anything")
 
 
 @dataclass(frozen=True)

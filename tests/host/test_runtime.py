@@ -29,6 +29,12 @@ def host_of(tmp_path: Path, files: dict[str, str], links: dict[str, str] | None 
 
 RECOGNISED: list[tuple[str, dict[str, str], str, str]] = [
     ("docker by its files", {"/.dockerenv": "", MOUNTINFO: HOSTS_MOUNT}, "Docker", "container"),
+    (
+        "docker by its mark and an overlay",
+        {"/.dockerenv": "", "/proc/self/mounts": "overlay / overlay rw,upperdir=/u/diff 0 0\n"},
+        "Docker",
+        "container",
+    ),
     ("docker, no mountinfo", {"/.dockerenv": ""}, "Docker", "container"),
     (
         "an image in a virtual machine",

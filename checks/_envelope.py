@@ -1,0 +1,75 @@
+"""What the checks of the envelope share: how ids are written, and fixes that can be applied."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from numadoctor.host import parsers
+from numadoctor.host.runtime import fitting, read_runtimes
+from numadoctor.model import Fix, Missing, Target, Undecided
+
+if TYPE_CHECKING:
+    from numadoctor.host import Host
+
+
+def nodes_text(nodes: Iterable[int]) -> str:
+    """``node 0``, ``nodes 0-1``, ``no node``."""
+    return _counted(nodes, "node")
+
+
+def cpus_text(cpus: Iterable[int]) -> str:
+    """``CPU 0``, ``CPUs 0-7,16-23``, ``no CPU``."""
+    return _counted(cpus, "CPU")
+
+
+def _counted(ids: Iterable[int], word: str) -> str:
+    members = tuple(ids)
+    if not members:
+        return f"no {word}"
+    return f"{word}{'' if len(members) == 1 else 's'} {parsers.format_list(members)}"
+
+
+def for_target(host: "Host", target: Target, fixes: Iterable[Fix]) -> tuple[Fix, ...]:
+    """Those of ``fixes`` that can change how the target is started."""
+    return fitting(fixes, read_runtimes(host, target.proc))
+
+
+def mounts(host: "Host", target: Target) -> tuple[str, tuple[parsers.Mount, ...]]:
+    """The file that lists what the target has mounted, and the mounts.
+
+    :raises Undecided: it cannot be read
+    """
+    path = f"{target.proc}/mounts"
+    try:
+        return path, host.parse(path, parsers.parse_mounts)
+    except Missing:
+        # /proc/mounts is a link to self/mounts; captured trees often have it alone.
+        if target.pid is not None:
+            raise
+        return "/proc/mounts", host.parse("/proc/mounts", parsers.parse_mounts)
+
+
+def mount_of(path: str, table: Iterable[parsers.Mount]) -> parsers.Mount | None:
+    """The mount that ``path`` is on: the deepest one above it, of several there the last."""
+    best: parsers.Mount | None = None
+    for mount in table:
+        prefix = mount.point.rstrip("/") + "/"
+        inside = f"{path.rstrip('/')}/".startswith(prefix)
+        if inside and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
+
+
+def mount_line(mount: parsers.Mount) -> str:
+    """The mount as its line in /proc/mounts."""
+    options = ",".join(
+        key if value is None else f"{key}={value}" for key, value in mount.options.items()
+    )
+    return f"{mount.device} {mount.point} {mount.fstype} {options}"
+
+
+def memory_total(host: "Host") -> int | None:
+    """The machine's memory in bytes, or None when it does not tell."""
+    try:
+        return host.parse("/proc/meminfo", parsers.parse_meminfo).get("MemTotal")
+    except Undecided:
+        return None
