@@ -1,6 +1,8 @@
 """The sample hosts: they are what their description builds, and are read as it says."""
 
 import json
+from configparser import ConfigParser
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,15 @@ def test_two_socket_passes_every_check() -> None:
     report = run(Host(open_root("sample:two-socket")), discover())
     wrong = [f for f in report.findings if f.status not in (Status.PASS, Status.SKIP, Status.INFO)]
     assert wrong == []
+
+
+def test_every_file_of_a_sample_is_packaged() -> None:
+    config = ConfigParser()
+    config.read(FIXTURES.parent / "setup.cfg")
+    patterns = config["options.package_data"]["numadoctor.fixtures"].split()
+    packaged = {path for p in patterns for path in glob(p, root_dir=FIXTURES, recursive=True)}
+    files = {f"{name}/{path}" for name in NAMES for path in tree(FIXTURES / name)}
+    assert files - packaged == set()
 
 
 def test_readme_has_three_lines() -> None:
