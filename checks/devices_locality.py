@@ -68,7 +68,8 @@ def device_locality(host: "Host", target: Target) -> Iterator[Finding]:
     Source
         Documentation/ABI/testing/sysfs-bus-pci (numa_node, local_cpulist);
         numa_node_store() in drivers/pci/pci-sysfs.c (FW_BUG, taints the kernel);
-        pci_acpi_add_root_info, _PXM: ACPI 6.5, 6.2.14; QEMU docs/pcie.txt (pxb-pcie)
+        acpi_get_node() in drivers/acpi/numa/srat.c; ACPI 6.5, 6.2.14 (_PXM); QEMU,
+        docs/pcie.txt and docs/pci_expander_bridge.txt
     """
     devices = [device for device in host.topology.devices if _matters(device)]
     if not devices:
@@ -212,7 +213,7 @@ def _derived(host: "Host", devices: list[Device]) -> Finding:
     else:
         source = host.evidence(f"{_PCI}/{first.address}/{first.node_source}")
     return info(
-        f"the node of {_counted(devices)} is derived, numa_node does not say it: "
+        f"the node of {_counted(devices)} is derived, as numa_node does not say it: "
         f"{', '.join(places)}{more}",
         subject=_subject(devices),
         cause="Programs that look at numa_node alone do not know it.",

@@ -49,8 +49,8 @@ def kubelet_node_limit(host: "Host", target: Target) -> Iterator[Finding]:
         With a Topology Manager policy other than none, the kubelet does not start on a
         machine of more than 8 NUMA nodes, unless it is told a higher limit: the manager
         tries all combinations of nodes for each pod, and their number doubles with each
-        node. Nodes without CPUs count as well: the memory of a GPU is up to eight nodes
-        on some machines, so that one with four GPUs has 36.
+        node. Nodes without CPUs count as well: on some machines each GPU has eight nodes
+        for its memory, so that four GPUs and two sockets make more than 30.
 
     When it is harmless
         Without a kubelet, or with the policy none, which is the default.

@@ -474,6 +474,10 @@ def _gpu_of(node: Node) -> str:
 def _source_of_kind(host: "Host", node: Node) -> Evidence:
     if node.kind is NodeKind.GPU:
         return host.evidence(f"/proc/driver/nvidia/gpus/{_gpu_of(node)}/numa_status")
+    if "bandwidth" in node.because:
+        access = next(i.access_class for i in node.initiators if i.read_bandwidth)
+        folder = f"{NODES}/node{node.id}/access{access}/initiators"
+        return host.evidence(f"{folder}/read_bandwidth")
     if "tier" in node.because:
         path = f"/sys/devices/virtual/memory_tiering/memory_tier{node.tier}/nodelist"
         return host.evidence(path)
@@ -562,7 +566,8 @@ def memory_imbalance(host: "Host", target: Target) -> Iterator[Finding]:
         f"node {least.id} has {amount(small)}, {share:.0%} less than node {most.id} with "
         f"{amount(large)}",
         cause="Interleaving is even only until the smaller node is full, and a process bound to "
-        "that node has less room. Most often a DIMM is missing, and a memory channel with it.",
+        "that node has less room. In a physical machine mostly a DIMM is missing, and with it a "
+        "memory channel.",
         evidence=evidence,
         fixes=platform_fixes(
             host,
