@@ -151,7 +151,7 @@ class Placement(NamedTuple):
     :ivar samples: pages that were asked about
     :ivar run_length: consecutive bytes that stay on one node, on average, or None when not known
     :ivar strip: equal parts of the mapping in order, or empty when not known
-    :ivar zero_bytes: only read so far: the shared page of zeros stands for them
+    :ivar zero_bytes: only read so far, so that the shared page of zeros stands for them, or None
     :ivar swapped_bytes: swapped out, or None when not known
     :ivar thp_bytes: in transparent huge pages, or None when not known
     :ivar remarks: what to bear in mind about these figures
@@ -168,7 +168,7 @@ class Placement(NamedTuple):
     run_length: int | None = None
     strip: tuple[Cell, ...] = ()
     attachers: tuple[Attacher, ...] = ()
-    zero_bytes: int = 0
+    zero_bytes: int | None = None
     swapped_bytes: int | None = None
     thp_bytes: int | None = None
     remarks: tuple[str, ...] = ()

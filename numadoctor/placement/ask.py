@@ -1,0 +1,122 @@
+"""Asks the kernel where single pages are, in small batches that do not hold up the process.
+
+``move_pages`` without target nodes moves nothing. The kernel takes the mmap
+lock of the process for 16 pages at a time and lets go in between, but takes it
+again before a waiting ``mmap`` has woken up; so the batches are small, and a
+short pause follows each (do_pages_stat() in mm/migrate.c).
+"""
+
+import ctypes
+import errno
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from numadoctor.kernel.syscalls import Answer, move_pages
+from numadoctor.model import Denied, Missing, Undecided, Unreadable, Vanished
+from numadoctor.model.placement import Cost
+
+ABSENT = -errno.ENOENT
+"""Status of a page that is not present: never touched, swapped out, or not mapped here."""
+
+ZERO = -errno.EFAULT
+"""Status of the shared page of zeros (only read so far), or of an address without a mapping."""
+
+BATCH = 128
+"""Pages per call: about 30 microseconds."""
+
+PAUSE = 0.0001
+"""Seconds between calls, in which whoever waits for the lock gets it."""
+
+
+class Asker(Protocol):
+    """Tells where pages of one process are."""
+
+    def ask(self, addresses: Sequence[int]) -> list[int]:
+        """The node of each page, or a negative errno (ABSENT, ZERO)."""
+        ...
+
+
+class Account:
+    """Adds up what looking cost the examined processes."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.pages = 0
+        self.longest = 0.0
+
+    def call(self, seconds: float, pages: int = 0) -> None:
+        self.calls += 1
+        self.pages += pages
+        self.longest = max(self.longest, seconds)
+
+    def cost(self, seconds: float) -> Cost:
+        return Cost(self.calls, self.pages, self.longest, seconds)
+
+
+class PageAsker:
+    """Asks about pages of a live process, or with pid 0 of this one."""
+
+    def __init__(
+        self, pid: int, account: Account | None = None, *, batch: int = BATCH, pause: float = PAUSE
+    ) -> None:
+        self.pid = pid
+        self.account = account or Account()
+        self._batch = batch
+        self._pause = pause
+
+    def ask(self, addresses: Sequence[int]) -> list[int]:
+        """See ``Asker``.
+
+        :raises Denied: by the kernel, or by a filter
+        :raises Vanished: the process ended
+        :raises Missing: the kernel, or who stands before it, has no such call
+        :raises Unreadable: it gave any other error
+        """
+        count = len(addresses)
+        if addresses and max(addresses) >= 1 << 8 * ctypes.sizeof(ctypes.c_void_p):
+            reason = "a 32-bit program cannot ask about a 64-bit process"
+            raise Unreadable(self._what, None, reason)
+        pages = (ctypes.c_void_p * count)(*addresses)
+        status = (ctypes.c_int * count)()
+        for first in range(0, count, self._batch):
+            if first and self._pause:
+                time.sleep(self._pause)
+            number = min(self._batch, count - first)
+            begin = time.perf_counter()
+            answer = move_pages(
+                self.pid,
+                number,
+                ctypes.addressof(pages) + first * ctypes.sizeof(ctypes.c_void_p),
+                0,
+                ctypes.addressof(status) + first * ctypes.sizeof(ctypes.c_int),
+            )
+            self.account.call(time.perf_counter() - begin, number)
+            if answer.returned < 0:
+                raise self.error(answer)
+        return list(status)
+
+    def can_ask(self) -> Undecided | None:
+        """None when the process may be asked about, else why not. Looks at no page."""
+        answer = move_pages(self.pid, 0, 0, 0, 0)
+        return self.error(answer) if answer.returned < 0 else None
+
+    @property
+    def _what(self) -> str:
+        return f"move_pages of pid {self.pid}"
+
+    def error(self, answer: Answer) -> Undecided:
+        """What a failed call stands for."""
+        number = answer.errno
+        if number == errno.ESRCH:
+            return Vanished(self._what, number)
+        if number in (errno.EPERM, errno.EACCES):
+            # Nobody needs a right to ask about no page of one's own.
+            own = move_pages(0, 0, 0, 0, 0)
+            if own.returned < 0:
+                return Denied(self._what, number, "a system-call filter refuses move_pages")
+            return Denied(self._what, number, hint="run as the same user or with CAP_SYS_PTRACE")
+        if number == errno.ENOSYS:
+            reason = "move_pages is refused by a filter, or this kernel has no NUMA support"
+            return Missing(self._what, number, reason)
+        return Unreadable(self._what, number)

@@ -1,0 +1,214 @@
+"""Areas of processes and the segments they belong to: what several map is one segment."""
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import NamedTuple
+
+from numadoctor.host.parsers import Backing, Maps, NumaMaps, NumaMapsPages
+from numadoctor.model.placement import Kind
+from numadoctor.model.placement import Mapping as ModelMapping
+from numadoctor.placement.kinds import kind_of
+from numadoctor.placement.population import Piece, Population
+
+
+class Area(NamedTuple):
+    """One mapping of one process.
+
+    :ivar end: None when there was no maps file to tell it
+    :ivar pages: its line of numa_maps, if that was read
+    :ivar page_size: of its pages, in bytes
+    """
+
+    pid: int
+    start: int
+    end: int | None
+    backing: Backing
+    kind: Kind
+    page_size: int
+    pages: NumaMapsPages | None = None
+
+    @property
+    def length(self) -> int:
+        """Bytes of address space, 0 when not known."""
+        return 0 if self.end is None else self.end - self.start
+
+    @property
+    def bytes_by_node(self) -> dict[int, int]:
+        """As numa_maps counted them; empty when it was not read."""
+        nodes = self.pages.nodes if self.pages else {}
+        return {node: pages * self.page_size for node, pages in nodes.items()}
+
+    @property
+    def reserved(self) -> bool:
+        """Address space that nobody may touch: it holds no pages."""
+        return self.backing.permissions.startswith("---") and not self.backing.inode
+
+    @property
+    def is_shared(self) -> bool:
+        """Its pages are those of a file or a segment, which others may map too.
+
+        A private mapping that may be written gets pages of its own; so does one
+        that was written before it became read-only (relocated data of a library).
+        """
+        if not self.backing.inode or self.end is None:
+            return False
+        if self.backing.shared:
+            return True
+        own = self.pages is not None and "anon" in self.pages.counts
+        return "w" not in self.backing.permissions and not own
+
+    @property
+    def mapping(self) -> ModelMapping:
+        b = self.backing
+        return ModelMapping(
+            self.pid, self.start, self.end, self.kind, b.name, b.permissions, b.offset, b.device,
+            b.inode,
+        )  # fmt: skip
+
+
+class Crumbs(NamedTuple):
+    """Small private areas of one process that are alike: they are not told one by one.
+
+    :ivar like: one of them
+    :ivar ranges: the first address of each and the one after its last
+    """
+
+    like: Area
+    ranges: list[tuple[int, int]]
+
+
+class Segment(NamedTuple):
+    """One thing that is mapped: a private area, or a shared segment with all areas that map it."""
+
+    areas: tuple[Area, ...]
+
+    @property
+    def widest(self) -> Area:
+        """The area that maps most of it; of several such the first."""
+        return max(self.areas, key=lambda area: area.length)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Who maps it, each once."""
+        return tuple(dict.fromkeys(area.pid for area in self.areas))
+
+    @property
+    def length(self) -> int:
+        """Bytes of it that are mapped by anybody; 0 when not known."""
+        areas = self.areas
+        if len(areas) == 1:
+            return areas[0].length
+        ends = [area.backing.offset + area.length for area in areas]
+        return max(ends) - min(area.backing.offset for area in areas)
+
+    def population(self) -> Population:
+        """Its pages, for a sample to be drawn from."""
+        size = self.widest.page_size
+        begin = min(area.backing.offset for area in self.areas)
+        layers: dict[int, list[Piece]] = {}
+        for area in self.areas:
+            piece = Piece((area.backing.offset - begin) // size, area.length // size, area.start)
+            layers.setdefault(area.pid, []).append(piece)
+        pieces = {pid: _without_overlap(found, size) for pid, found in layers.items()}
+        return Population(size, self.length // size, pieces)
+
+
+def _without_overlap(pieces: list[Piece], page_size: int) -> tuple[Piece, ...]:
+    """The pieces of one process; a page that it maps twice is in the first of them only."""
+    kept: list[Piece] = []
+    end = 0
+    for first, pages, address in sorted(pieces):
+        skip = max(0, end - first)
+        if skip < pages:
+            kept.append(Piece(first + skip, pages - skip, address + skip * page_size))
+            end = first + pages
+    return tuple(kept)
+
+
+def segments_of(areas: Iterable[Area]) -> list[Segment]:
+    """The segments that areas of any number of processes belong to."""
+    segments: list[Segment] = []
+    files: dict[tuple[tuple[int, int], int], list[Area]] = {}
+    for area in areas:
+        if area.is_shared:
+            files.setdefault((area.backing.device, area.backing.inode), []).append(area)
+        else:
+            segments.append(Segment((area,)))
+    for mapped in files.values():
+        segments += _overlapping(mapped)
+    return segments
+
+
+def _overlapping(areas: list[Area]) -> Iterator[Segment]:
+    """Areas of one file, put together where they show the same part of it."""
+    together: list[Area] = []
+    end = 0
+    for area in sorted(areas, key=lambda area: area.backing.offset):
+        if together and area.backing.offset >= end:
+            yield Segment(tuple(together))
+            together = []
+        together.append(area)
+        end = max(end, area.backing.offset + area.length)
+    yield Segment(tuple(together))
+
+
+def areas_of(
+    pid: int,
+    maps: Maps | None,
+    numa: NumaMaps | None,
+    page_size: int,
+    huge_sizes: Mapping[tuple[int, int], int],
+    min_size: int = 0,
+) -> tuple[list[Area], list[Crumbs]]:
+    """The mappings of a process, from its maps, its numa_maps, or both.
+
+    :param page_size: of ordinary pages
+    :param huge_sizes: (major, minor) of huge page file systems to their page size
+    :param min_size: of memory without a file, shorter areas are put together
+    """
+    pages = dict(zip(numa.starts, numa.pages, strict=True)) if numa else {}
+    programs = _programs(maps)
+    areas: list[Area] = []
+    crumbs: dict[tuple[int, int], Crumbs] = {}
+    for start, end, backing in zip(*maps[:3], strict=True) if maps else ():
+        found = pages.pop(start, None)
+        if end - start < min_size and not backing.inode:
+            key = id(backing), id(found)
+            if key not in crumbs:
+                like = _area(pid, start, end, backing, found, page_size, huge_sizes, programs)
+                crumbs[key] = Crumbs(like, [])
+            crumbs[key].ranges.append((start, end))
+        else:
+            areas.append(_area(pid, start, end, backing, found, page_size, huge_sizes, programs))
+    # What was mapped between the reading of the two files, or all where maps is not there.
+    for start, found in pages.items():
+        backing = Backing("", name=found.file or (f"[{found.area}]" if found.area else ""))
+        areas.append(_area(pid, start, None, backing, found, page_size, huge_sizes, programs))
+    return areas, list(crumbs.values())
+
+
+def _programs(maps: Maps | None) -> Set[tuple[tuple[int, int], int]]:
+    """The files that are mapped executable."""
+    backings = {id(backing): backing for backing in maps.backings}.values() if maps else ()
+    return {(b.device, b.inode) for b in backings if "x" in b.permissions and b.inode}
+
+
+def _area(
+    pid: int,
+    start: int,
+    end: int | None,
+    backing: Backing,
+    pages: NumaMapsPages | None,
+    page_size: int,
+    huge_sizes: Mapping[tuple[int, int], int],
+    programs: Set[tuple[tuple[int, int], int]],
+) -> Area:
+    huge_size = huge_sizes.get(backing.device) if backing.inode else None
+    kind = kind_of(
+        backing.name,
+        length=0 if end is None else end - start,
+        shared=backing.shared,
+        program=(backing.device, backing.inode) in programs,
+        huge=huge_size is not None or (pages is not None and pages.huge),
+    )
+    size = (pages.page_size if pages else None) or huge_size or page_size
+    return Area(pid, start, end, backing, kind, size, pages)

@@ -1,0 +1,144 @@
+"""What the parts of one examination share: settings, the processes, and what was found so far."""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from numadoctor.model import Target, Undecided, Vanished
+from numadoctor.model.placement import Method, Placement, ProcessPlacement
+from numadoctor.placement import intervals
+from numadoctor.placement.ask import ABSENT, Account, Asker, PageAsker
+from numadoctor.placement.measure import Remainders
+from numadoctor.placement.processes import Examined, examine, explain
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from numadoctor.host import Host
+
+
+class _LastingAsker:
+    """An asker that outlives its process: what ended holds no page."""
+
+    def __init__(self, study: "Study", asker: PageAsker) -> None:
+        self._study, self._asker = study, asker
+
+    def ask(self, addresses: Sequence[int]) -> list[int]:
+        try:
+            return self._asker.ask(addresses)
+        except Vanished as error:
+            self._study.drop(self._asker.pid, error)
+            return [ABSENT] * len(addresses)
+
+
+class Study:
+    """One examination under way.
+
+    :ivar examined: pid to what was read of the process; those with a ``problem`` are left alone
+    :ivar askers: pid to whom to ask about its pages; empty where that is refused
+    :ivar method: the one that was used for the large mappings, ``because`` of this
+    """
+
+    def __init__(
+        self, host: "Host", *, samples: int, seed: int | None, min_size: int, hold: float
+    ) -> None:
+        self.begin = time.perf_counter()
+        self.host = host
+        self.samples = samples
+        self.seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
+        self.min_size = min_size
+        self.hold = hold
+        self.page_size = _page_size(host)
+        self.account = Account()
+        self.examined: dict[int, Examined] = {}
+        self.askers: dict[int, Asker] = {}
+        self.placements: list[Placement] = []
+        self.remainders = Remainders()
+        self.remarks: list[str] = []
+        self.method = Method.EXACT
+        self.because = ""
+
+    @cached_property
+    def random(self) -> "Random":
+        from random import Random
+
+        return Random(self.seed)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that can be examined."""
+        return [pid for pid, found in self.examined.items() if not found.process.problem]
+
+    def examine(self, targets: Iterable[Target]) -> None:
+        """Read what is to be known of each before its pages are looked for."""
+        for target in targets:
+            pid = os.getpid() if target.pid is None else target.pid
+            self.examined.setdefault(pid, examine(self.host, pid, target.name))
+
+    def drop(self, pid: int, error: Undecided) -> None:
+        """A process can no longer be examined; what is known of it stays."""
+        process, maps = self.examined[pid]
+        self.examined[pid] = Examined(process._replace(problem=explain(error, process)), maps)
+        self.askers.pop(pid, None)
+
+    def find_askers(self) -> Undecided | None:
+        """Make an asker for each process; what is in the way if they may not be asked."""
+        for pid in self.pids:
+            asker = PageAsker(pid, self.account)
+            refusal = asker.can_ask()
+            if isinstance(refusal, Vanished):
+                self.drop(pid, refusal)
+            elif refusal:
+                self.askers.clear()
+                return refusal
+            else:
+                self.askers[pid] = _LastingAsker(self, asker)
+        return None
+
+    def restart(self) -> None:
+        """Forget what was found, to look for it in another way."""
+        self.placements, self.remainders = [], Remainders()
+
+    def keep(self, placement: Placement) -> None:
+        """Add a placement to the result: by itself, or with others of its kind when small."""
+        length = placement.mapping.length
+        size = placement.resident if length is None else min(length, placement.resident)
+        if size >= self.min_size:
+            self.placements.append(placement)
+        else:
+            self.remainders.add_placement(placement)
+
+    def result(self) -> ProcessPlacement:
+        mappings = tuple(sorted(self.placements, key=lambda p: (-p.resident, p.mapping.start)))
+        remainders = self.remainders.result()
+        shares = [p.by_node for p in mappings] + [r.by_node for r in remainders]
+        nodes = intervals.total(shares)
+        processes = tuple(found.process for found in self.examined.values())
+        return ProcessPlacement(
+            processes=processes,
+            mappings=mappings,
+            remainders=remainders,
+            nodes=nodes,
+            resident=sum(share.bytes for share in nodes.values()),
+            method=self.method,
+            because=self.because,
+            cost=self.account.cost(time.perf_counter() - self.begin),
+            page_size=self.page_size,
+            seed=self.seed,
+            incomplete=tuple(
+                f"pid {process.pid}{process.name and ' ' + process.name}: {process.problem}"
+                for process in processes
+                if process.problem
+            ),
+            remarks=tuple(dict.fromkeys(self.remarks)),
+        )
+
+
+def _page_size(host: "Host") -> int:
+    """Of ordinary pages, in bytes; 4096 where a captured folder does not tell."""
+    try:
+        return int(host.fact("sysconf")["page_size"])
+    except (Undecided, KeyError, TypeError, ValueError):
+        return 4096

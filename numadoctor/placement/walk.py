@@ -1,0 +1,88 @@
+"""Reads numa_maps of a live process piece by piece, and knows what that costs the process.
+
+The kernel walks the page tables of each mapping under the process's mmap lock.
+It lets go of the lock between two reads, and one read walks as many mappings as
+fill the buffer: so small reads hold the process for one mapping at a time.
+"""
+
+import os
+import time
+
+from numadoctor.host.root import READ_LIMIT, error_from
+from numadoctor.model import ParseError, TooLarge
+from numadoctor.model.placement import Policy
+from numadoctor.placement.ask import Account
+
+SECONDS_PER_PAGE = 25e-9
+"""What the walk takes for one page of 4 KiB: 8 GiB took 41 ms, and machines differ."""
+
+# Less than a line, so a read walks one mapping, two at most (seq_read_iter() in fs/seq_file.c
+# fills its buffer until there is as much as was asked for).
+_ONE_LINE = 48
+_FULL = 1 << 16
+
+# Whoever waits for the lock gets it in that time; after a short walk nobody waited long.
+_PAUSE = 0.0001
+_SHORT = 0.00002
+
+
+def read_numa_maps(path: str, account: Account, *, gently: bool) -> bytes:
+    """The numa_maps file at ``path``.
+
+    :param gently: hold the process for one mapping at a time, with pauses; slower
+    :raises Denied, Missing, Vanished, Unreadable: as any file
+    :raises TooLarge: it holds more than READ_LIMIT bytes
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _read(descriptor, path, account, gently)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise error_from(path, error.errno or 0) from None
+
+
+def _read(descriptor: int, path: str, account: Account, gently: bool) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        begin = time.perf_counter()
+        chunk = os.read(descriptor, _ONE_LINE if gently else _FULL)
+        took = time.perf_counter() - begin
+        account.call(took)
+        if not chunk:
+            return b"".join(chunks)
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > READ_LIMIT:
+            raise TooLarge(path, None, f"larger than {READ_LIMIT >> 20} MiB")
+        if gently and took > _SHORT:
+            time.sleep(_PAUSE)
+
+
+def task_policy(path: str) -> Policy | None:
+    """The policy of a task, from the first line of its numa_maps; None when that is empty.
+
+    The first mapping is the program's own, which nobody gives a policy of its
+    own, so the kernel shows the task's there. Only that mapping is walked.
+
+    :raises Denied, Missing, Vanished, Unreadable: as any file
+    """
+    from numadoctor.host.parsers import parse_numa_maps, parse_policy
+
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            line = b""
+            while b"\n" not in line and (chunk := os.read(descriptor, _ONE_LINE)):
+                line += chunk
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise error_from(path, error.errno or 0) from None
+    try:
+        pages = parse_numa_maps(line.partition(b"\n")[0]).pages
+    except ParseError:
+        return None
+    return parse_policy(pages[0].policy) if pages else None
