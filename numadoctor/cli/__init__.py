@@ -12,6 +12,7 @@ from numadoctor import __version__
 COMMANDS = {
     "check": "Examine this machine, or a process, and give a verdict.",
     "explain": "Tell what a check looks at, why it matters and how to fix it.",
+    "interleave": "Allocate a pool by first touch and one that is placed, and compare.",
     "list": "List the checks and the sample hosts there are.",
     "syscalls": "Tell which NUMA system calls work here, and who blocks the others.",
     "topology": "Show nodes, CPUs, memory, distances and the devices on each node.",
