@@ -155,6 +155,9 @@ def _asked_beyond(
     except Undecided:
         return
     for binder in binders:
+        if binder.name == "Slurm":
+            # Its variables tell what slurmd did, and are inherited by steps with other masks.
+            continue
         asked = Evidence(binder.source, binder.setting)
         if binder.nodes:
             yield from _nodes_beyond(host, target, allowed, binder, [asked, *evidence])

@@ -35,9 +35,10 @@ def two_binders(host: "Host", target: Target) -> Iterator[Finding]:
         leave it alone where they find it narrowed, unless told the nodes. Memory that
         was touched before the mask moved stays where it is.
 
-        OpenMP takes its places from the mask at the moment its library is loaded: a mask
-        that is moved later leaves its threads behind. Of its variables LLVM's and
-        Intel's runtime takes KMP_AFFINITY before GOMP_CPU_AFFINITY before OMP_PROC_BIND;
+        OpenMP takes its places from the mask early (GNU's when its library is loaded,
+        LLVM's at the first parallel region): a mask that is moved later leaves its threads
+        behind, outside of it. Of its variables LLVM's and Intel's runtime takes
+        KMP_AFFINITY before GOMP_CPU_AFFINITY before OMP_PROC_BIND;
         GNU's takes OMP_PROC_BIND before GOMP_CPU_AFFINITY and does not know
         KMP_AFFINITY. Which of the two runs depends on what was loaded first.
 
@@ -119,8 +120,8 @@ _CAUSES = {
     "and the threads run anywhere in the cpuset.",
     (Role.REWRITE, Role.REWRITE): "Both set the mask after the start; the one that happens to "
     "run last wins.",
-    (Role.REWRITE, Role.THREADS): "OpenMP took its places from the mask when its library was "
-    "loaded: its threads may stay on CPUs outside of the mask that {a} set since.",
+    (Role.REWRITE, Role.THREADS): "OpenMP takes its places from the mask early (GNU's when its "
+    "library is loaded): its threads may run outside of the mask that {a} sets later.",
     (Role.CLEAR, Role.THREADS): "{a} widens the mask again; the threads of {b} stay on the places "
     "they took before.",
 }

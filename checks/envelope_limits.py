@@ -41,8 +41,11 @@ _LEAST_LOCKED_FOR_RDMA = 1 << 30
 # Below this a locked amount this near to the limit will not grow by a pool.
 _NEARLY = 0.9
 
+# What container engines give: Docker and containerd 64 MiB, podman 64,000 KiB.
+_ENGINES_SHM = (64 << 20, 64000 << 10)
+
 # torch, NCCL and the message queues of the engines need some hundred MiB there,
-# before any pool; container engines give 64 MiB unless told.
+# before any pool.
 _LEAST_SHM = 1 << 30
 
 
@@ -277,7 +280,7 @@ def _shm_size(
         raise Malformed(seen.source, None, f"size of /dev/shm: {error}") from None
     if size >= _LEAST_SHM:
         return passed(f"/dev/shm may take {amount(size)}", subject=subject, evidence=(seen,))
-    default = " (the default of container engines)" if size == 64 << 20 else ""
+    default = " (the default of container engines)" if size in _ENGINES_SHM else ""
     return warn(
         f"/dev/shm may take {amount(size)}{default}: no pool fits",
         subject=subject,

@@ -343,8 +343,8 @@ _NUMACTL_NODES = (
 )
 _NUMACTL_LOCAL = ("--localalloc", "-l")
 _NUMACTL_OTHERS = (
-    *("--offset", "-o", "--length", "--shm", "-S", "--shmmode", "-M", "--shmid", "-I"),
-    *("--file", "-f"),
+    *("--offset", "-o", "--length", "-L", "--shm", "-S", "--shmmode", "-M"),
+    *("--shmid", "-I", "--file", "-f"),
 )
 _NUMACTL_VALUES = frozenset(
     (*_NUMACTL_CPUS, *_NUMACTL_CPU_NODES, *_NUMACTL_NODES, *_NUMACTL_OTHERS)
