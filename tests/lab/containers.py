@@ -1,0 +1,93 @@
+"""Runs a command in a real container: podman with crun, no image registry, nothing left behind.
+
+The root file system is the lab's minimal Debian; the container writes to an
+overlay that vanishes with it.
+"""
+
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab import debian, project
+
+TIME_LIMIT = 60
+"""Seconds a container may take; it needs about one."""
+
+UNCONFINED = "unconfined"
+
+# The outer shell is the first process of a namespace of its own, so whatever podman
+# leaves (conmon, mounts) ends with it. Where cgroup v1 and v2 are mounted together,
+# podman takes the machine for a v1 one and fails over the v2 mount: hide it.
+_SHELL = """
+if mountpoint -q /sys/fs/cgroup/unified; then umount /sys/fs/cgroup/unified || exit; fi
+exec "$@"
+"""
+_NAMESPACE = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+@dataclass(frozen=True)
+class Container:
+    """How a container is confined.
+
+    :ivar seccomp: a profile, ``UNCONFINED``, or None for the engine's own
+    :ivar options: further ones for podman: ``--cap-add=SYS_NICE``, ``--cap-drop=ALL``
+    :ivar user: the uid that the command runs as
+    """
+
+    seccomp: Path | str | None = None
+    options: tuple[str, ...] = ()
+    user: int = 0
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run the command inside, with the project importable, and return what it printed.
+
+        :raises debian.Unavailable: when packages are missing
+        :raises RuntimeError: when podman cannot start it
+        """
+        debian.require("containers")
+        with tempfile.TemporaryDirectory(prefix="numadoctor-lab-") as storage:
+            return _run([*self._engine(Path(storage)), *command])
+
+    def _engine(self, storage: Path) -> list[str]:
+        own = [f"--root={storage}/root", f"--runroot={storage}/run", f"--tmpdir={storage}/tmp"]
+        options = ["--rm", "--network=none", "--cgroups=disabled", f"--user={self.user}"]
+        # podman raises limits by default, which a machine with lower ones refuses.
+        options += ["--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"]
+        if self.seccomp is not None:
+            options.append(f"--security-opt=seccomp={self.seccomp}")
+        options += self.options
+        options += [f"--env={name}={value}" for name, value in project.ENVIRONMENT.items()]
+        options += [f"--volume={project.project()}:{project.PROJECT}:ro"]
+        options += [f"--volume={project.dependencies()}:{project.DEPENDENCIES}:ro"]
+        root = debian.root_file_system(debian.native())
+        return ["podman", *own, "--runtime=crun", "run", *options, "--rootfs", f"{root}:O"]
+
+
+def docker_profile() -> Path:
+    """Docker's default seccomp profile, as Debian ships it."""
+    package = "golang-github-docker-docker-dev"
+    return debian.file_of(package, "/profiles/seccomp/default.json")
+
+
+def podman_profile() -> Path:
+    """The default seccomp profile of podman and CRI-O."""
+    return debian.file_of("golang-github-containers-common", "/seccomp.json")
+
+
+def _run(engine: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    isolated = [*_NAMESPACE, "sh", "-c", _SHELL, "sh"] if os.geteuid() == 0 else []
+    done = subprocess.run(
+        [*isolated, *engine],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT,
+        check=False,
+    )
+    if done.returncode in (125, 126, 127):  # podman's own, see podman-run(1)
+        raise RuntimeError(f"podman cannot run {shlex.join(engine)}: {done.stderr.strip()[-800:]}")
+    return done

@@ -1,0 +1,147 @@
+"""`numadoctor syscalls` in real containers: every verdict, its cause, and a fix that works.
+
+What each profile does is told in the profiles themselves, and the expectations
+here are written down from them; the fixes are applied, in another container.
+"""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab import containers
+from tests.lab.containers import UNCONFINED, Container
+
+pytestmark = pytest.mark.lab
+
+POLICY = ("mbind", "set_mempolicy", "get_mempolicy")
+HOME = "set_mempolicy_home_node"
+MOVE = ("move_pages", "migrate_pages")
+CALLS = (*POLICY, HOME, *MOVE)
+# What the kernel itself answers to the forms without side effects.
+KERNEL = {
+    "mbind": None,
+    "set_mempolicy": "EINVAL",
+    "get_mempolicy": None,
+    HOME: "EINVAL",
+    "move_pages": None,
+    "migrate_pages": "EINVAL",
+}
+
+
+def diagnose(container: Container) -> dict[str, Any]:
+    """The answer of `numadoctor syscalls` in the container, its calls by name."""
+    done = container.run("python3", "-m", "numadoctor", "syscalls", "-o", "json")
+    assert done.stderr == ""
+    answer: dict[str, Any] = json.loads(done.stdout)
+    assert answer["exit_code"] == done.returncode
+    answer["calls"] = {call["name"]: call for call in answer["calls"]}
+    assert set(answer["calls"]) == set(CALLS)
+    return answer
+
+
+def assert_reached(answer: dict[str, Any], *names: str) -> None:
+    for name in names:
+        call = answer["calls"][name]
+        assert (call["verdict"], call["errno"]) == ("reached", KERNEL[name]), name
+        assert (call["blocked_by"], call["fixes"]) == (None, []), name
+
+
+def assert_filtered(answer: dict[str, Any], *names: str, errno: str = "EPERM") -> None:
+    for name in names:
+        call = answer["calls"][name]
+        assert (call["verdict"], call["errno"]) == ("filtered", errno), name
+        assert "seccomp" in call["blocked_by"], name
+        assert fix_texts(call, "podman"), name
+        for text in fix_texts(call):
+            assert "privileged" not in text, name
+            assert "root" not in text, name
+
+
+def fix_texts(call: dict[str, Any], *launchers: str) -> list[str]:
+    """What to do about a call, for those launchers or for all, in the order told."""
+    return [fix["text"] for fix in call["fixes"] if not launchers or fix["launcher"] in launchers]
+
+
+def with_profile_fix(
+    container: Container, profile: Path, answer: dict[str, Any], to: Path
+) -> Container:
+    """The container with the rule that numadoctor words added to its profile."""
+    rules = {
+        text.splitlines()[-1]
+        for call in answer["calls"].values()
+        for text in fix_texts(call, "podman")
+        if "seccomp=numa.json" in text.splitlines()[0]
+    }
+    fixed = json.loads(profile.read_text())
+    fixed["syscalls"] = [*map(json.loads, rules), *fixed["syscalls"]]
+    (to / "numa.json").write_text(json.dumps(fixed))
+    return replace(container, seccomp=to / "numa.json")
+
+
+def test_docker_profile(tmp_path: Path) -> None:
+    profile = containers.docker_profile()
+    container = Container(profile)
+    answer = diagnose(container)
+    assert_filtered(answer, *CALLS)
+    assert (answer["works"], answer["exit_code"]) == (False, 1)
+
+    for name in POLICY:
+        options = [
+            shlex.split(text.splitlines()[0]) for text in fix_texts(answer["calls"][name], "podman")
+        ]
+        assert ["--cap-add", "SYS_NICE"] in options, name
+    for name in MOVE:  # the profile opens them for no capability
+        assert not any("SYS_NICE" in text for text in fix_texts(answer["calls"][name])), name
+
+    assert_reached(diagnose(replace(container, options=("--cap-add", "SYS_NICE"))), *POLICY)
+    assert_reached(diagnose(with_profile_fix(container, profile, answer, tmp_path)), *CALLS)
+
+
+def test_docker_profile_with_sys_nice(tmp_path: Path) -> None:
+    profile = containers.docker_profile()
+    container = Container(profile, options=("--cap-add=SYS_NICE",))
+    answer = diagnose(container)
+    assert_reached(answer, *POLICY)
+    assert_filtered(answer, HOME, *MOVE)
+    assert (answer["works"], answer["exit_code"]) == (True, 0)
+
+    for name in MOVE:  # a process that starts bound has no pages to move
+        texts = fix_texts(answer["calls"][name])
+        assert "SYS_NICE" not in " ".join(texts), name
+        assert "numactl --membind" in texts[0], name
+    assert_reached(diagnose(with_profile_fix(container, profile, answer, tmp_path)), *CALLS)
+
+
+def test_podman_profile(tmp_path: Path) -> None:
+    container = Container()
+    answer = diagnose(container)
+    assert_reached(answer, *POLICY)
+    assert_filtered(answer, *MOVE)
+    assert (answer["works"], answer["exit_code"]) == (True, 0)
+
+    # ENOSYS is also what a kernel before 5.17 says; both answers are honest, "absent" is not.
+    home = answer["calls"][HOME]
+    assert home["errno"] == "ENOSYS"
+    assert home["verdict"] in ("filtered", "undecided")
+    fixed = with_profile_fix(container, containers.podman_profile(), answer, tmp_path)
+    assert_reached(diagnose(fixed), *CALLS)
+
+
+def test_no_filter() -> None:
+    answer = diagnose(Container(UNCONFINED))
+    assert_reached(answer, *CALLS)
+    assert (answer["works"], answer["exit_code"]) == (True, 0)
+
+
+def test_no_capability() -> None:
+    """The kernel asks for none: what Docker grants for one is its profile's own rule."""
+    powerless = Container(UNCONFINED, options=("--cap-drop=ALL",), user=65534)
+    assert_reached(diagnose(powerless), *CALLS)
+
+    filtered = diagnose(replace(powerless, seccomp=containers.docker_profile()))
+    assert_filtered(filtered, *CALLS)
+    assert_reached(diagnose(replace(powerless, seccomp=None)), *POLICY)
