@@ -5,7 +5,6 @@ fresh child. Nothing is left behind, neither a zombie nor a descriptor nor a
 core file, and the parent never waits longer than it was told to.
 """
 
-import ctypes
 import errno
 import marshal
 import os
@@ -19,12 +18,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from numadoctor.kernel.process import PR_SET_DUMPABLE, PR_SET_PDEATHSIG, prctl
+
 TIME_LIMIT = 5.0
 """Seconds that one step may take; far more than any call of ours needs."""
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _FRAME = 4  # bytes of the length before each answer
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NoAnswer(Exception):
@@ -122,9 +121,9 @@ def _be_the_child(steps: Sequence[Callable[[], Any]], write_end: int) -> None:
     try:
         with suppress(ValueError):  # raised in a subinterpreter
             signal.signal(signal.SIGSYS, signal.SIG_DFL)
-        _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         # SIGSYS writes a core file, which would hold the parent's memory.
-        _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+        prctl(PR_SET_DUMPABLE, 0)
         for step in steps:
             try:
                 answer = (step(), None)

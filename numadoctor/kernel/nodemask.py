@@ -95,6 +95,20 @@ def maxnode_for(mask: bytes) -> int:
     return 8 * len(mask) + 1
 
 
+class Mask:
+    """A set of nodes in memory, for as long as the object lives; a null pointer for none.
+
+    :ivar address: of the mask, 0 for none
+    :ivar maxnode: to be passed with it
+    """
+
+    def __init__(self, nodes: Iterable[int]) -> None:
+        mask = encode(nodes)
+        self._buffer = ctypes.create_string_buffer(mask, len(mask)) if mask else None
+        self.address = ctypes.addressof(self._buffer) if self._buffer else 0
+        self.maxnode = maxnode_for(mask)
+
+
 def read_buffer() -> ctypes.Array[ctypes.c_char]:
     """An empty buffer for ``get_mempolicy``; pass it with ``maxnode`` GET_MAXNODE."""
     return ctypes.create_string_buffer(GET_BITS // 8)

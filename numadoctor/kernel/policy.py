@@ -15,9 +15,10 @@ from typing import Final
 from numadoctor.kernel import syscalls
 from numadoctor.kernel.nodemask import (
     GET_MAXNODE,
+    WORD_SIZE,
+    Mask,
     decode,
     encode,
-    maxnode_for,
     read_buffer,
     to_text,
 )
@@ -83,6 +84,10 @@ class MbindFlag(enum.IntFlag):
 
 
 _MODE_FLAGS: Final = int(ModeFlag.NUMA_BALANCING | ModeFlag.RELATIVE_NODES | ModeFlag.STATIC_NODES)
+# A 64-bit kernel looks up the pages of a 32-bit process 16 at a time and then steps
+# over 32 of them, from 5b1b561ba73c (2021) to "mm/migrate: Fix do_pages_stat in
+# 32-bit mode" (2025).
+_QUERY_CHUNK: Final = 16 if WORD_SIZE == 4 else 1 << 20
 _NO_FLAG: Final = ModeFlag(0)
 # As mpol_to_str() of mm/mempolicy.c writes them in numa_maps.
 _NAMES: Final = {
@@ -160,16 +165,6 @@ class Applied:
         return tuple(node for node in self.asked.nodes if node not in self.nodes)
 
 
-class _Mask:
-    """A set of nodes in memory, for as long as the object lives; a null pointer for none."""
-
-    def __init__(self, nodes: Iterable[int]) -> None:
-        mask = encode(nodes)
-        self._buffer = ctypes.create_string_buffer(mask, len(mask)) if mask else None
-        self.address = ctypes.addressof(self._buffer) if self._buffer else 0
-        self.maxnode = maxnode_for(mask)
-
-
 def set_mempolicy(mode: int, nodes: Iterable[int] = (), flags: int = 0) -> Applied:
     """Sets the policy of the calling thread, for pages it touches from now on.
 
@@ -177,7 +172,7 @@ def set_mempolicy(mode: int, nodes: Iterable[int] = (), flags: int = 0) -> Appli
     :raises ParseError: for an id that is no node id
     """
     policy = Policy.of(mode, nodes, flags)
-    mask = _Mask(policy.nodes)
+    mask = Mask(policy.nodes)
     answer = syscalls.set_mempolicy(policy.raw_mode, mask.address, mask.maxnode)
     _check(answer, Request("set_mempolicy", mode=policy.raw_mode, nodes=policy.nodes))
     return _read_back(policy, get_mempolicy)
@@ -201,7 +196,7 @@ def mbind(
     :raises ParseError: for an id that is no node id
     """
     policy = Policy.of(mode, nodes, mode_flags)
-    mask = _Mask(policy.nodes)
+    mask = Mask(policy.nodes)
     answer = syscalls.mbind(start, length, policy.raw_mode, mask.address, mask.maxnode, int(flags))
     request = Request(
         "mbind",
@@ -293,7 +288,10 @@ def pages_on(addresses: Sequence[int], *, pid: int = 0) -> tuple[int, ...]:
     :param pid: 0 for this process; another needs the ptrace right
     :raises PolicyError: the subclass says why
     """
-    return _move_pages(addresses, None, pid, MbindFlag(0))
+    places: list[int] = []
+    for at in range(0, len(addresses), _QUERY_CHUNK):
+        places += _move_pages(addresses[at : at + _QUERY_CHUNK], None, pid, MbindFlag(0))
+    return tuple(places)
 
 
 def migrate_pages(old: Iterable[int], new: Iterable[int], *, pid: int = 0) -> int:

@@ -15,23 +15,18 @@ from typing import Any, Final
 from numadoctor.kernel import syscalls
 from numadoctor.kernel.abi import CALLS, UnknownAbi, current_abi
 from numadoctor.kernel.child import TIME_LIMIT, NoAnswer, Outcome, run_steps
-from numadoctor.kernel.nodemask import encode, maxnode_for
+from numadoctor.kernel.nodemask import Mask
+from numadoctor.kernel.process import (
+    PR_GET_DUMPABLE,
+    PR_SET_DUMPABLE,
+    has_seccomp_filter,
+    libc,
+    mems_allowed,
+    prctl,
+)
 
 _MPOL_DEFAULT, _MPOL_BIND = 0, 2
 _MPOL_F_NODE_AND_ADDR: Final = 1 | 2
-_PR_GET_DUMPABLE, _PR_SET_DUMPABLE, _PR_GET_SECCOMP = 3, 4, 21
-_libc = ctypes.CDLL(None, use_errno=True)
-
-# Arguments with which a call that reaches the kernel does nothing. No kernel
-# answers them with anything but 0, EINVAL or EFAULT (mm/mempolicy.c, mm/migrate.c).
-_FORMS: Final[dict[str, tuple[int, ...]]] = {
-    "mbind": (0, 0, 0, 0, 0, 0),  # an empty range
-    "set_mempolicy": (99, 0, 0),  # no such mode
-    "get_mempolicy": (0, 0, 0, 0, 0),  # nothing is asked
-    "set_mempolicy_home_node": (0, 0, -1, 0),  # no such node
-    "move_pages": (0, 0, 0, 0, 0, 0),  # no pages
-    "migrate_pages": (0, 0, 0, 0),  # to no node
-}
 
 _MODES: Final = {
     "MPOL_PREFERRED_MANY": 5,  # since Linux 5.15
@@ -59,7 +54,7 @@ def probe_calls(time_limit: float = TIME_LIMIT) -> dict[str, Any]:
     except UnknownAbi as error:
         calls = [_call_record(name, None, Outcome(unprobed=str(error))) for name in CALLS]
         return {"abi": None, "unprobed": str(error), "calls": calls}
-    outcomes = run_steps([_step(syscalls.call, name, *_FORMS[name]) for name in CALLS], time_limit)
+    outcomes = run_steps([_step(syscalls.harmless, name) for name in CALLS], time_limit)
     calls = [
         _call_record(name, abi.numbers[name], outcome)
         for name, outcome in zip(CALLS, outcomes, strict=True)
@@ -168,27 +163,13 @@ def _cannot_call() -> str | None:
 
 def _allowed_nodes() -> tuple[int, ...]:
     """The nodes of this process's cpuset, from /proc, which no filter closes; () if unknown."""
-    with suppress(OSError), open("/proc/self/status", "rb") as status:
-        match = re.search(rb"^Mems_allowed:\s*([0-9a-fA-F,]+)$", status.read(), re.MULTILINE)
-        if match:
-            mask = int(match[1].replace(b",", b""), 16)
-            return tuple(node for node in range(mask.bit_length()) if mask >> node & 1)
-    return ()
-
-
-class _Mask:
-    """A nodemask in memory, for as long as the object lives."""
-
-    def __init__(self, node: int) -> None:
-        mask = encode([node])
-        self._buffer = ctypes.create_string_buffer(mask, len(mask))
-        self.address = ctypes.addressof(self._buffer)
-        self.maxnode = maxnode_for(mask)
+    allowed = mems_allowed()
+    return allowed.nodes if allowed else ()
 
 
 def _set_policy(mode: int, node: int) -> int:
     """The errno of ``set_mempolicy``, 0 for success."""
-    mask = _Mask(node)
+    mask = Mask([node])
     return syscalls.set_mempolicy(mode, mask.address, mask.maxnode).errno
 
 
@@ -203,7 +184,7 @@ def _lonely_page() -> Iterator[tuple[mmap.mmap, int]]:
     pages = mmap.mmap(-1, 3 * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
     for outer in (start, start + 2 * size):
-        _libc.mprotect(ctypes.c_void_p(outer), ctypes.c_size_t(size), 0)
+        libc.mprotect(ctypes.c_void_p(outer), ctypes.c_size_t(size), 0)
     yield pages, start + size
 
 
@@ -212,7 +193,7 @@ def _land(call: str, node: int) -> tuple[int | None, str | None, int | None]:
     _be_first_to_go()
     with _lonely_page() as (pages, address):
         if call == "mbind":
-            mask = _Mask(node)
+            mask = Mask([node])
             failed = syscalls.mbind(
                 address, mmap.PAGESIZE, _MPOL_BIND, mask.address, mask.maxnode
             ).errno
@@ -259,12 +240,12 @@ def _by_numa_maps(address: int) -> int | None:
 @contextmanager
 def _own_proc() -> Iterator[None]:
     """The files of a process that may not be dumped belong to root: it may be for a moment."""
-    before = _libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0)
-    _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+    before = prctl(PR_GET_DUMPABLE)
+    prctl(PR_SET_DUMPABLE, 1)
     try:
         yield
     finally:
-        _libc.prctl(_PR_SET_DUMPABLE, before, 0, 0, 0)
+        prctl(PR_SET_DUMPABLE, before)
 
 
 _LOOKS: Final[dict[str, Callable[[int], int | None]]] = {
@@ -290,18 +271,18 @@ def _try_mode(mode: int, nodes: tuple[int, ...]) -> tuple[bool | None, int]:
 def _try_advice(advice: int) -> tuple[bool | None, int]:
     # madvise() looks at the advice first and returns 0 for an empty range.
     ctypes.set_errno(0)
-    failed = _libc.madvise(ctypes.c_void_p(0), ctypes.c_size_t(0), advice)
+    failed = libc.madvise(ctypes.c_void_p(0), ctypes.c_size_t(0), advice)
     number = ctypes.get_errno() if failed else 0
     return _known(number), number
 
 
 def _try_home_node() -> tuple[bool | None, int]:
-    failed = syscalls.call("set_mempolicy_home_node", *_FORMS["set_mempolicy_home_node"]).errno
+    failed = syscalls.harmless("set_mempolicy_home_node").errno
     if failed == errno.EINVAL:
         return True, failed
     # Without a filter ENOSYS is the kernel's own word.
-    unfiltered = _libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) == 0
-    return (False if failed == errno.ENOSYS and unfiltered else None), failed
+    own_word = failed == errno.ENOSYS and not has_seccomp_filter()
+    return (False if own_word else None), failed
 
 
 def _known(failed: int) -> bool | None:

@@ -26,12 +26,11 @@ from numadoctor.kernel.nodemask import (
     read_buffer,
     to_text,
 )
-from numadoctor.kernel.refusal import nodemask_bits
+from numadoctor.kernel.process import libc, mems_allowed
 
 _BIND: Final = 2
 _STATIC: Final = 1 << 15
 _WORD_BITS: Final = 8 * WORD_SIZE
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def prove() -> dict[str, Any]:
@@ -91,7 +90,8 @@ def prove_last_bit() -> dict[str, Any]:
     shown on a machine with a single node.
     """
     node = _some_node()
-    last = min(_WORD_BITS, nodemask_bits() or _WORD_BITS) - 1
+    own = mems_allowed()
+    last = min(_WORD_BITS, own.bits if own else _WORD_BITS) - 1
     mask = encode({node, last})
     buffer = ctypes.create_string_buffer(mask, len(mask))
     taken = {}
@@ -134,7 +134,7 @@ def _before_a_wall(word: bytes, node: int) -> int:
     pages[size - len(word) : size] = word
     start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
     _WALLS.append(pages)
-    if _libc.mprotect(ctypes.c_void_p(start + size), ctypes.c_size_t(size), 0):
+    if libc.mprotect(ctypes.c_void_p(start + size), ctypes.c_size_t(size), 0):
         raise NoAnswer("mprotect is refused")
     return start + size - len(word)
 

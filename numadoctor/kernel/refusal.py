@@ -7,22 +7,16 @@ request and, where that is not enough, by asking the kernel something harmless.
 import ctypes
 import errno
 import mmap
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from numadoctor.kernel import syscalls
+from numadoctor.kernel.abi import CALLS
 from numadoctor.kernel.forecast import predict_bind
-from numadoctor.kernel.nodemask import (
-    GET_MAXNODE,
-    decode,
-    encode,
-    maxnode_for,
-    read_buffer,
-    to_text,
-)
+from numadoctor.kernel.nodemask import GET_MAXNODE, Mask, decode, read_buffer, to_text
+from numadoctor.kernel.process import has_seccomp_filter, mems_allowed
 
 _MOVE_ALL: Final = 4
 _MBIND_FLAGS: Final = 7
@@ -30,21 +24,10 @@ _BALANCING, _RELATIVE, _STATIC = 1 << 13, 1 << 14, 1 << 15
 _MODE_FLAGS: Final = _BALANCING | _RELATIVE | _STATIC
 _DEFAULT, _BIND, _LOCAL = 0, 2, 4
 _MEMS_ALLOWED: Final = 4
-_PR_GET_SECCOMP: Final = 21
 _SINCE: Final = {
     5: "MPOL_PREFERRED_MANY is there since Linux 5.15",
     6: "MPOL_WEIGHTED_INTERLEAVE is there since Linux 6.9",
 }
-
-# Forms of a call that a kernel answers and that change nothing.
-_EMPTY_FORMS: Final[dict[str, tuple[int, ...]]] = {
-    "mbind": (0, 0, 0, 0, 0, 0),
-    "get_mempolicy": (0, 0, 0, 0, 0),
-    "move_pages": (0, 0, 0, 0, 0, 0),
-    "migrate_pages": (0, 0, 0, 0),
-}
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -160,7 +143,7 @@ _Rule = Callable[[Request, int], PolicyError | None]
 
 
 def _filtered(request: Request, number: int) -> PolicyError:
-    if _seccomp():
+    if has_seccomp_filter():
         who = "a seccomp filter refuses the call"
     else:
         who = "no seccomp filter is in force: a security module or a sandbox refuses the call"
@@ -180,16 +163,20 @@ def _missing(request: Request, number: int) -> PolicyError:
     if request.call != "set_mempolicy_home_node":
         return _filtered(request, number)
     cause = "the call is there since Linux 5.17"
-    if _seccomp():
+    if has_seccomp_filter():
         cause += ", or the seccomp filter does not list it"
         return Filtered(request.call, number, cause, "numadoctor syscalls tells which")
     return KernelTooOld(request.call, number, cause, "bind without a home node")
 
 
+def _refused_always(request: Request, number: int) -> bool:
+    """Whether the call is answered so in its harmless form too, as no kernel does."""
+    return request.call in CALLS and syscalls.harmless(request.call).errno == number
+
+
 def _refused(request: Request, number: int) -> PolicyError:
     """EPERM: a filter's, unless the request is one that needs a right."""
-    form = _EMPTY_FORMS.get(request.call)
-    if form is None or syscalls.call(request.call, *form).errno == number:
+    if _refused_always(request, number):
         return _filtered(request, number)
     if request.flags & _MOVE_ALL:
         return NotPermitted(
@@ -292,14 +279,9 @@ def _takes(mode: int, node: int) -> bool | None:
     """Whether mbind takes the mode for a new page and one node; None when it is refused."""
     with mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as page:
         first = ctypes.c_char.from_buffer(page)
-        mask = encode([node])
-        buffer = ctypes.create_string_buffer(mask, len(mask))
+        mask = Mask([node])
         failed = syscalls.mbind(
-            ctypes.addressof(first),
-            mmap.PAGESIZE,
-            mode,
-            ctypes.addressof(buffer),
-            maxnode_for(mask),
+            ctypes.addressof(first), mmap.PAGESIZE, mode, mask.address, mask.maxnode
         ).errno
         del first  # or the map cannot be closed
     return {0: True, errno.EINVAL: False}.get(failed)
@@ -307,13 +289,13 @@ def _takes(mode: int, node: int) -> bool | None:
 
 def _invalid_nodes(request: Request, number: int) -> PolicyError | None:
     call = request.call
-    width = nodemask_bits()
-    if width is not None and any(node >= width for node in request.nodes):
+    own = mems_allowed()
+    if own is not None and any(node >= own.bits for node in request.nodes):
         return NoSuchNode(
             call,
             number,
-            f"node {to_text(n for n in request.nodes if n >= width)} is beyond the {width} that "
-            "this kernel can name",
+            f"node {to_text(n for n in request.nodes if n >= own.bits)} is beyond the {own.bits} "
+            "that this kernel can name",
             "see /sys/devices/system/node/online",
         )
     if request.mode & _RELATIVE and request.nodes:
@@ -433,7 +415,7 @@ def _offline(request: Request, number: int) -> PolicyError:
 
 def _outside(request: Request, number: int) -> PolicyError:
     """EACCES of move_pages."""
-    if syscalls.call(request.call, *_EMPTY_FORMS[request.call]).errno == number:
+    if _refused_always(request, number):
         return _filtered(request, number)
     allowed = _mems_allowed()
     listed = "not known" if allowed is None else to_text(allowed)
@@ -483,11 +465,6 @@ _ANY_CALL: Final[dict[int, _Rule]] = {
 }
 
 
-def _seccomp() -> bool:
-    """Whether a seccomp filter is in force in this process."""
-    return bool(_libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) == 2)
-
-
 def _kernel_has_numa() -> bool:
     # numa_maps is there with CONFIG_NUMA only (fs/proc/base.c). Without /proc
     # nothing speaks against it.
@@ -510,12 +487,3 @@ def _mems_allowed() -> tuple[int, ...] | None:
     buffer = read_buffer()
     answer = syscalls.get_mempolicy(0, ctypes.addressof(buffer), GET_MAXNODE, 0, _MEMS_ALLOWED)
     return decode(bytes(buffer)) if answer.returned == 0 else None
-
-
-def nodemask_bits() -> int | None:
-    """Bits of the kernel's own nodemask, four for each hex digit of Mems_allowed; or None."""
-    with suppress(OSError), open("/proc/self/status", "rb") as status:
-        match = re.search(rb"^Mems_allowed:\s*([0-9a-fA-F,]+)$", status.read(), re.MULTILINE)
-        if match:
-            return 4 * len(match[1].replace(b",", b""))
-    return None

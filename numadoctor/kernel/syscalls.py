@@ -7,12 +7,24 @@ the ``long`` or ``unsigned long`` that the kernel takes, so that none is cut to
 
 import ctypes
 import errno
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from numadoctor.kernel.abi import Abi, current_abi
+from numadoctor.kernel.process import libc
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
+_syscall = libc.syscall
+_syscall.restype = ctypes.c_long
+
+# Arguments with which a call that reaches the kernel does nothing. No kernel
+# answers them with anything but 0, EINVAL or EFAULT (mm/mempolicy.c, mm/migrate.c).
+_HARMLESS: Final[dict[str, tuple[int, ...]]] = {
+    "mbind": (0, 0, 0, 0, 0, 0),  # an empty range
+    "set_mempolicy": (99, 0, 0),  # no such mode
+    "get_mempolicy": (0, 0, 0, 0, 0),  # nothing is asked
+    "set_mempolicy_home_node": (0, 0, -1, 0),  # no such node
+    "move_pages": (0, 0, 0, 0, 0, 0),  # no pages
+    "migrate_pages": (0, 0, 0, 0),  # to no node
+}
 
 
 class Answer(NamedTuple):
@@ -37,8 +49,16 @@ def call(name: str, *arguments: int, abi: Abi | None = None) -> Answer:
     if number is None:
         return Answer(-1, errno.ENOSYS)
     ctypes.set_errno(0)
-    returned = _libc.syscall(ctypes.c_long(number), *map(ctypes.c_ulong, arguments))
+    returned = _syscall(ctypes.c_long(number), *map(ctypes.c_ulong, arguments))
     return Answer(returned, ctypes.get_errno() if returned == -1 else 0)
+
+
+def harmless(name: str) -> Answer:
+    """Makes the call in the form that changes nothing, to see who answers it.
+
+    :raises UnknownAbi: when this process's ABI is not known
+    """
+    return call(name, *_HARMLESS[name])
 
 
 def mbind(

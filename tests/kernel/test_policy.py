@@ -21,6 +21,7 @@ from numadoctor.kernel.policy import (
     PolicyError,
     relative_nodes,
 )
+from numadoctor.kernel.process import mems_allowed
 from numadoctor.kernel.refusal import (
     BadRequest,
     EmptyNodeSet,
@@ -231,6 +232,19 @@ def test_where_pages_are(node: int) -> None:
 
 
 @live
+def test_many_pages_are_looked_up_in_the_chunks_of_a_32_bit_process(
+    node: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy, "_QUERY_CHUNK", 16)
+    with pages(50) as start:
+        ctypes.memset(start + 17 * SIZE, 1, 1)
+        ctypes.memset(start + 49 * SIZE, 1, 1)
+        places = policy.pages_on([start + page * SIZE for page in range(50)])
+    absent = -errno.ENOENT
+    assert places == tuple(node if page in (17, 49) else absent for page in range(50))
+
+
+@live
 def test_moving_to_where_they_are(node: int) -> None:
     with pages(2, touched=True) as start:
         assert policy.move_pages([start, start + SIZE], [node, node]) == (node, node)
@@ -274,8 +288,9 @@ def test_empty_after_the_cpuset(node: int) -> None:
 
 @live
 def test_a_node_beyond_what_the_kernel_can_name() -> None:
-    width = refusal.nodemask_bits()
-    assert width is not None
+    own = mems_allowed()
+    assert own is not None
+    width = own.bits
     kind, cause, *_ = refused(lambda: policy.set_mempolicy(Mode.BIND, [0, width]))
     assert kind is NoSuchNode
     assert f"node {width} is beyond the {width}" in cause
@@ -465,7 +480,7 @@ def test_a_kernel_that_does_not_know_the_mode(monkeypatch: pytest.MonkeyPatch) -
 def test_enosys_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     def kind(call: str, *, numa: bool, seccomp_mode: bool) -> type[PolicyError]:
         monkeypatch.setattr(refusal, "_kernel_has_numa", lambda: numa)
-        monkeypatch.setattr(refusal, "_seccomp", lambda: seccomp_mode)
+        monkeypatch.setattr(refusal, "has_seccomp_filter", lambda: seccomp_mode)
         return type(refusal.refusal(Request(call), errno.ENOSYS))
 
     home = "set_mempolicy_home_node"

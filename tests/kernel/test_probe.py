@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from numadoctor.kernel import probe
+from numadoctor.kernel import probe, process
 from numadoctor.kernel.abi import CALLS, UnknownAbi, current_abi
 from numadoctor.kernel.probe import probe_calls, probe_effect, probe_features
 from tests.kernel import seccomp
@@ -210,9 +210,9 @@ def test_the_child_that_fills_a_node_is_the_first_to_go() -> None:
     """As nobody too, whose files in /proc belong to root while it may not be dumped."""
 
     def ask() -> Any:
-        probe._libc.prctl(4, 0, 0, 0, 0)
+        process.prctl(process.PR_SET_DUMPABLE, 0)
         probe._be_first_to_go()
-        dumpable = probe._libc.prctl(3, 0, 0, 0, 0)
+        dumpable = process.prctl(process.PR_GET_DUMPABLE)
         with open("/proc/self/oom_score_adj", "rb") as file:
             return [int(file.read()), dumpable]
 

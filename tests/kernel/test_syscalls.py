@@ -28,10 +28,7 @@ def test_arguments_reach_the_call_in_order_and_full_width(
         seen.extend((type(argument), argument.value) for argument in arguments)
         return 0
 
-    class Libc:
-        syscall = staticmethod(record)
-
-    monkeypatch.setattr(syscalls, "_libc", Libc)
+    monkeypatch.setattr(syscalls, "_syscall", record)
     top = (1 << 8 * ctypes.sizeof(ctypes.c_ulong)) - 1
     generic = by_name("aarch64")
     made: dict[str, Callable[..., Answer]] = {
