@@ -80,16 +80,27 @@ def no_virtual_numa(host: "Host", target: Target) -> Iterator[Finding]:
         cause="It is larger than one socket of most servers, or says itself that it has several: "
         "part of its memory is remote, and nothing in the guest can tell which part.",
         evidence=[*evidence, _packages(topology)],
-        fixes=platform_fixes(
-            host,
-            [],
-            {
-                "libvirt": "<cpu><numa><cell id='0' cpus='...' memory='...'/>...</numa></cpu>, "
-                "<numatune><memnode cellid='0' mode='strict' nodeset='0'/>..., <vcpupin .../>",
-                "vmware": "switch CPU hot-add off: with it the guest gets no virtual NUMA",
-            },
-        ),
+        fixes=platform_fixes(host, [], _fixes(machine.by)),
     )
+
+
+_LIBVIRT = (
+    "<cpu><numa><cell id='0' cpus='...' memory='...'/>...</numa></cpu>, "
+    "<numatune><memnode cellid='0' mode='strict' nodeset='0'/>..., <vcpupin .../>"
+)
+_VMWARE = "switch CPU hot-add off: with it the guest gets no virtual NUMA"
+_CLOUD = "choose a size of machine that is documented to show its NUMA nodes"
+
+
+def _fixes(hypervisor: str) -> dict[str, str]:
+    """Launcher to the change, for the hypervisors that fit; for all where it is not known."""
+    if hypervisor == "VMware":
+        return {"vmware": _VMWARE}
+    if hypervisor in ("Amazon EC2", "Google Compute Engine", "Alibaba Cloud", "Hyper-V"):
+        return {"any": _CLOUD}
+    if hypervisor in ("QEMU", "KVM", "OpenStack", "Xen"):
+        return {"libvirt": _LIBVIRT}
+    return {"libvirt": _LIBVIRT, "vmware": _VMWARE, "any": _CLOUD}
 
 
 def _too_large(topology: Topology) -> Iterator[str]:
