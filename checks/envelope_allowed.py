@@ -1,8 +1,7 @@
 """What the process may use of the machine: CPUs, memory nodes, and who narrows them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from numadoctor.checks._envelope import cpus_text, for_target, nodes_text
 from numadoctor.engine import Requires, Scope, check
@@ -274,8 +273,7 @@ def _widen_cpus(cpus: list[int]) -> tuple[Fix, ...]:
     )
 
 
-@dataclass(frozen=True)
-class _Gpus:
+class _Gpus(NamedTuple):
     """The GPUs that a process may use.
 
     :ivar certain: whether it is known that it uses these and not others
@@ -474,8 +472,7 @@ def narrowed_apart(host: "Host", target: Target) -> Iterator[Finding]:
     yield _judge(host, target, place, _seen(host, target, allowed))
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """Host nodes: those whose CPUs may be used, those whose memory may be, and all of them.
 
     :ivar numbers: the CPUs themselves

@@ -1,8 +1,7 @@
 """What the control groups of the process limit: huge pages, memory, swap."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from numadoctor.checks._envelope import for_target, memory_total, mount_line, mounts
 from numadoctor.engine import Scope, check
@@ -115,8 +114,7 @@ def _refuse_partial(host: "Host", cgroup: Cgroup) -> None:
             host.read(f"{directory}/memory.max")
 
 
-@dataclass(frozen=True)
-class _HugePool:
+class _HugePool(NamedTuple):
     """The machine's pool of one huge page size.
 
     :ivar size: of a page, in bytes
