@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from numadoctor.model import Fix
 from numadoctor.report.terminal import Terminal, columns
 
+# Two columns more than "kubernetes".
 _LAUNCHER_WIDTH = 12
 
 # What is changed by hand is told in a sentence, which nobody copies.
@@ -27,7 +28,8 @@ def fix_lines(fixes: Iterable[Fix], terminal: Terminal, indent: int) -> list[str
     lines: list[str] = []
     told: set[str] = set()
     for launcher, group in by_launcher.items():
-        start = f"{' ' * indent}{terminal.text(launcher):<{_LAUNCHER_WIDTH - 1}} "
+        name = terminal.cut(terminal.text(launcher), _LAUNCHER_WIDTH - 1)
+        start = f"{' ' * indent}{name:<{_LAUNCHER_WIDTH - 1}} "
         body = [line for fix in group for line in _fix(fix, terminal, len(start), told)]
         lines += [start + body[0].lstrip(), *body[1:]]
     return lines
@@ -48,7 +50,7 @@ def _fix(fix: Fix, terminal: Terminal, indent: int, told: set[str]) -> list[str]
         return lines
     if columns(lines[0]) + 3 + len(note) <= terminal.width:
         return [f"{lines[0]}   {note}", *lines[1:]]
-    return [*lines, " " * indent + note]
+    return [*lines, *terminal.wrap(note, indent)]
 
 
 def _untold(text: str, told: set[str]) -> list[str]:

@@ -16,6 +16,9 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta":
 # Below this nothing is legible; above it a line is as long as somebody's joke in COLUMNS.
 _NARROWEST, _WIDEST = 40, 500
 
+# However deep it stands, text gets this many columns.
+_LEAST_ROOM = 12
+
 _WORD = re.compile(" *[^ ]+")
 
 
@@ -115,7 +118,9 @@ class Terminal:
 
         :param first: the indent of the first line, if another
         """
-        line = " " * (indent if first is None else first)
+        deepest = self.width - _LEAST_ROOM
+        indent, first = min(indent, deepest), min(indent if first is None else first, deepest)
+        line = " " * first
         lines, empty = [], True
         for word in _WORD.findall(text):
             if not empty and columns(line + word) > self.width:

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from numadoctor.model import Evidence, Finding, Report, Status
 from numadoctor.report.fixes import fix_lines
-from numadoctor.report.terminal import Terminal
+from numadoctor.report.terminal import Terminal, columns
 
 # The columns at which what a finding says begins: a problem's, and one told briefly.
 _INDENT, _BRIEF_INDENT = 12, 8
@@ -76,10 +76,10 @@ def _head(report: Report, terminal: Terminal) -> list[str]:
     colour = {"fit": "green", "not fit": "red"}.get(verdict(report), "yellow")
     first, *rest = _wrap_counts(terminal.text(headline(report)), terminal)
     seconds = f"{report.seconds:.1f} s"
-    padded = first.ljust(terminal.width - len(seconds) - 1) + f" {seconds}"
     lines = [terminal.paint(line, colour, bold=True) for line in (first, *rest)]
-    if not rest and len(padded) == terminal.width:
-        lines = [lines[0] + padded[len(first) :]]
+    room = terminal.width - columns(first)
+    if not rest and room > len(seconds):
+        lines[0] += seconds.rjust(room)
     lines += terminal.wrap(terminal.text(report.target), 2, 0) if report.target else []
     for missing in report.incomplete:
         lines += terminal.wrap(terminal.text(f"not examined: {missing}"), 2, 0)
@@ -118,9 +118,10 @@ def _evidence(evidence: Iterable[Evidence], terminal: Terminal, indent: int) -> 
         rows = (" ".join(row.split()) for row in item.text.splitlines())
         text = f"{item.source}: {' | '.join(filter(None, rows)) or '(empty)'}"
         told = terminal.wrap(terminal.text(text), indent + 8, indent + 6)
-        lines += told[:_LONGEST_EVIDENCE]
-        if len(told) > _LONGEST_EVIDENCE:
-            lines[-1] = terminal.cut(lines[-1] + " " * terminal.width)
+        rest = " ".join(line.lstrip() for line in told[_LONGEST_EVIDENCE - 1 :])
+        if len(told) >= _LONGEST_EVIDENCE:
+            told[_LONGEST_EVIDENCE - 1 :] = [terminal.cut(" " * (indent + 8) + rest)]
+        lines += told
     if len(unique) > _MOST_EVIDENCE:
         lines.append(" " * (indent + 6) + f"and {len(unique) - _MOST_EVIDENCE} more (-o json)")
     if lines:
