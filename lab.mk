@@ -7,7 +7,8 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 lab-packages: $(STAMP)
 	@missing=$$($(BIN)/python -m tests.lab.debian) || exit; \
-	[ -z "$$missing" ] || { echo "installing $$missing" && $(SUDO) apt-get -q update && \
+	[ -z "$$missing" ] && apt-get indextargets 'Origin: Debian' | grep -q . || \
+	{ echo "installing $$missing"; $(SUDO) apt-get -q update && \
 	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -q install --yes --no-install-recommends $$missing; }
 
 lab: lab-packages

@@ -5,13 +5,14 @@ foreign architecture needs no change to this machine, and nothing is installed.
 The archives are the ones that this machine's apt is set up with.
 """
 
+import functools
+import inspect
 import re
 import shutil
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 
 from tests.lab import cache
@@ -82,6 +83,7 @@ def file_of(package: str, ending: str) -> Path:
     raise Unavailable(f"package {package} is not installed, or has no {ending}")
 
 
+@functools.cache
 def native() -> str:
     """Debian's name for this machine's architecture."""
     command = ["dpkg", "--print-architecture"]
@@ -138,7 +140,7 @@ class Archive:
                 stamp.touch()
             yield
 
-    @cached_property
+    @functools.cached_property
     def _sources(self) -> str:
         form = f"deb [signed-by={_KEYRING}] $(REPO_URI) $(RELEASE) $(COMPONENT)"
         command = ["apt-get", "indextargets", "--format", form]
@@ -209,7 +211,8 @@ def root_file_system(architecture: str) -> Path:
         if compile_modules(root, "usr/lib", interpreter=root if architecture == native() else None):
             _drop_sources(root / "usr/lib")
 
-    inputs = [ROOT_PACKAGES, _LEFT_OUT, _own_source()]
+    how = (root_file_system, compile_modules, _drop_sources, _unpack)
+    inputs = [ROOT_PACKAGES, _LEFT_OUT, *(inspect.getsource(function) for function in how)]
     return cache.entry(f"root-{architecture}", inputs, build) / "root"
 
 
@@ -226,7 +229,7 @@ def kernel(architecture: str, version: str, pattern: str) -> Path:
         _unpack(deb, draft, "./boot/vmlinu[xz]-*")
         deb.unlink()
 
-    kept = cache.entry(f"kernel-{architecture}-{version}", [pattern, _own_source()], build)
+    kept = cache.entry(f"kernel-{architecture}-{version}", [pattern], build)
     (image,) = kept.glob("boot/vmlinu*")
     return image
 
@@ -284,10 +287,6 @@ def _unpack(deb: Path, into: Path, *members: str) -> None:
 
 def _version_key(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
-def _own_source() -> str:
-    return Path(__file__).read_text()
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import re
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -20,7 +21,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
-from tests.lab import cache, debian, project
+from tests.lab import cache, debian, guest_facts, project
 from tests.lab.guest_init import MARK
 from tests.lab.machines import MACHINES, Machine, command
 
@@ -88,7 +89,7 @@ class Guest:
         self._started = time.monotonic()
         self._up = False
         self._process = subprocess.Popen(
-            [*TETHER, *command(machine, kernel, initrd, _accelerator())],
+            [*TETHER, *command(machine, kernel, initrd, _accelerator(architecture))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -263,5 +264,26 @@ def _pack(folder: Path, archive: Path) -> None:
         subprocess.run(["sh", "-c", pack], cwd=folder, stdout=file, check=True)
 
 
-def _accelerator() -> str:
-    return os.environ.get("NUMADOCTOR_LAB_ACCELERATOR") or "tcg"
+def _accelerator(architecture: str) -> str:
+    wanted = os.environ.get("NUMADOCTOR_LAB_ACCELERATOR")
+    return wanted if wanted and architecture == debian.native() else "tcg"
+
+
+def main(arguments: list[str]) -> int:
+    """Show what a numadoctor command says on a machine of the lab, or which machines there are."""
+    if not arguments:
+        for name, machine in MACHINES.items():
+            print(f"{name:22} {'make lab-full' if machine.slow else 'make lab'}")
+        return 0
+    guest = Guest(MACHINES[arguments[0]])
+    try:
+        answer = guest.run(guest_facts.numadoctor, *arguments[1:])
+    finally:
+        guest.stop()
+    print(answer["stdout"], end="")
+    print(answer["stderr"], end="", file=sys.stderr)
+    return int(answer["exit_code"])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
