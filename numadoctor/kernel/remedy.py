@@ -30,7 +30,7 @@ _CPUSET_OPTION: Final = {
     "docker": "--cpuset-mems NODES",
     "podman": "--cpuset-mems NODES",
     # Compose has a key for CPUs (cpuset) and none for nodes.
-    "compose": "after create, before start: docker update --cpuset-mems NODES CONTAINER",
+    "compose": "docker update --cpuset-mems NODES CONTAINER\n# after create, before start",
 }
 
 
