@@ -6,6 +6,7 @@ import sys
 import textwrap
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -143,9 +144,12 @@ def test_beside_other_threads_and_from_one() -> None:
     found: list[tuple[Outcome, ...]] = []
     asking = threading.Thread(target=lambda: found.append(run_steps([_die, os.getpid])))
     try:
-        asking.start()
-        asking.join(30)
-        assert run_steps([_die])[0].signal == signal.SIGKILL
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            asking.start()
+            asking.join(30)
+            assert run_steps([_die])[0].signal == signal.SIGKILL
+        assert not warned
     finally:
         stop.set()
         other.join()
