@@ -1,6 +1,10 @@
 """What commands share: their common options, how they fail, and how they write."""
 
+import contextlib
+import errno
+import io
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -20,37 +24,59 @@ def run_cli(cli: click.Command, args: list[str] | None) -> NoReturn:
     """Run ``cli``; whatever happens, one line on standard error and the agreed exit code."""
     try:
         code = cli.main(args, prog_name="numadoctor", standalone_mode=False)
-        _flush()
+        write_stdout("")
         sys.exit(code if isinstance(code, int) else ExitCode.OK)
     except click.ClickException as error:
-        error.show()
+        told = io.StringIO()
+        error.show(file=told)
+        click.echo(_harmless(told.getvalue()), nl=False, err=True)
         sys.exit(ExitCode.USAGE)
     except Undecided as error:
         _fail(str(error))
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted")
-    except BrokenPipeError:
-        # The reader (head, less) has seen enough. Python would complain once
-        # more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(ExitCode.OK)
-    except SystemExit:
-        raise
     except Exception as error:
         if os.environ.get("NUMADOCTOR_DEBUG"):
             raise
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        _fail(f"numadoctor crashed: {what} (set NUMADOCTOR_DEBUG=1 for the traceback)")
+        from numadoctor.engine.oneline import one_line
+
+        _fail(f"crashed: {one_line(error)} (NUMADOCTOR_DEBUG=1 shows the traceback)")
 
 
-def _flush() -> None:
-    sys.stdout.flush()
+def write_stdout(text: str) -> None:
+    """Write ``text`` to standard output and make sure that it got there.
+
+    A reader that has seen enough (head, less) is no error: the exit code stays
+    that of the verdict.
+
+    :raises click.ClickException: it cannot be written
+    """
+    if sys.stdout is None:
+        if text:
+            raise click.ClickException("cannot write to standard output: it is closed")
+        return
+    try:
+        # click would take colour away that was asked for with --color.
+        click.echo(text, nl=False, color=True)
+        sys.stdout.flush()
+    except OSError as error:
+        # Python would try once more at exit, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise click.ClickException(
+                f"cannot write to standard output: {error.strerror}"
+            ) from None
+
+
+def _harmless(text: str) -> str:
+    """``text`` with its lines, and nothing else that acts on a terminal."""
+    from numadoctor.report.terminal import sanitise
+
+    return "\n".join(map(sanitise, text.split("\n")))
 
 
 def _fail(message: str) -> NoReturn:
-    from numadoctor.report.terminal import sanitise
-
-    click.echo(f"numadoctor: {sanitise(message)}", err=True)
+    click.echo(f"numadoctor: {_harmless(message)}", err=True)
     sys.exit(ExitCode.USAGE)
 
 
@@ -130,9 +156,7 @@ def open_host(sysroot: str | None) -> "Host":
     try:
         return Host(open_root(sysroot))
     except Undecided as error:
-        from numadoctor.report.terminal import sanitise
-
-        raise click.UsageError(sanitise(f"--sysroot {sysroot}: {error.reason}")) from None
+        raise click.UsageError(f"--sysroot {sysroot}: {error.reason}") from None
 
 
 def write_outputs(
@@ -145,22 +169,45 @@ def write_outputs(
     for name, file in sorted(outputs, key=lambda output: output[1] is None):
         text = render(name, file is None)
         if file is None:
-            click.echo(text, nl=False)
+            write_stdout(text)
         else:
             _write_file(file, text)
 
 
+# Where a file may be written and its folder may not, or is another file system: a
+# report bound into a container as a single file.
+_ONLY_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV)
+
+
 def _write_file(file: str, text: str) -> None:
-    """Write ``file`` whole or not at all: a reader never sees half a report."""
-    # A pipe or a device (/dev/stderr, a FIFO) cannot be replaced by renaming.
-    plain = not os.path.exists(file) or os.path.isfile(file)
-    temporary = f"{file}.{os.getpid()}.tmp" if plain else file
+    """Write ``file``, whole or not at all where that can be: no reader sees half a report."""
+    # What stands behind a link is replaced, not the link.
+    target = os.path.realpath(file)
     try:
-        with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as stream:
-            stream.write(text)
-        if plain:
-            os.replace(temporary, file)
+        if os.path.exists(target) and not os.path.isfile(target):
+            # A pipe or a device cannot be replaced.
+            _write(target, text, "w")
+        else:
+            _replace(target, text)
     except OSError as error:
-        if plain and os.path.exists(temporary):
+        raise click.ClickException(f"cannot write {file}: {error.strerror}") from None
+
+
+def _replace(target: str, text: str) -> None:
+    temporary = f"{target}.{os.getpid()}.tmp"
+    try:
+        _write(temporary, text, "x")
+        if os.path.exists(target):
+            os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+        os.replace(temporary, target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
             os.unlink(temporary)
-        raise click.UsageError(f"cannot write {file}: {error.strerror}") from None
+        if not os.path.exists(target) or error.errno not in _ONLY_IN_PLACE:
+            raise
+        _write(target, text, "w")
+
+
+def _write(path: str, text: str, mode: str) -> None:
+    with open(path, mode, encoding="utf-8", errors="backslashreplace") as stream:
+        stream.write(text)

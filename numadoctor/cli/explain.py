@@ -1,11 +1,14 @@
 """``numadoctor explain``."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from numadoctor.cli.common import output_option, write_outputs
 from numadoctor.engine.registry import Check, Requires
+
+if TYPE_CHECKING:
+    from numadoctor.report.terminal import Terminal
 
 
 def check_data(check: Check) -> dict[str, Any]:
@@ -69,12 +72,13 @@ def command(
     write_outputs(outputs, render)
 
 
-def _page(check: Check, terminal: Any) -> str:
-    lines = terminal.wrap(terminal.text(f"{check.id}  {check.name}: {check.summary}"), 6, 0)
+def _page(check: Check, terminal: "Terminal") -> str:
+    head = f"{check.id}  {check.name}: {check.summary}"
+    lines = terminal.wrap(terminal.text(head), 6, 0)
     for title, text in check.sections.items():
         lines += ["", terminal.text(title)]
-        for paragraph in text.split("\n\n"):
-            lines += _paragraph(paragraph, terminal)
+        for number, paragraph in enumerate(text.split("\n\n")):
+            lines += [""] * bool(number) + _paragraph(paragraph, terminal)
     lines += ["", "Looks at"]
     lines += [f"  {terminal.text(need)}" for need in check.needs]
     if check.requires is not Requires.NOTHING:
@@ -82,9 +86,8 @@ def _page(check: Check, terminal: Any) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _paragraph(text: str, terminal: Any) -> list[str]:
+def _paragraph(text: str, terminal: "Terminal") -> list[str]:
     # A list or an indented block keeps its lines; prose is filled.
     if any(line.startswith((" ", "- ", "* ")) for line in text.splitlines()):
         return [f"  {terminal.text(line)}" for line in text.splitlines()]
-    lines: list[str] = terminal.wrap(terminal.text(" ".join(text.split())), 2)
-    return lines
+    return terminal.wrap(terminal.text(" ".join(text.split())), 2)

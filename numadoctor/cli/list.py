@@ -17,7 +17,7 @@ from numadoctor.cli.common import output_option, write_outputs
 def command(outputs: list[tuple[str, str | None]], checks_dirs: tuple[str, ...]) -> int:
     from numadoctor.engine.discovery import discover
     from numadoctor.engine.exitcodes import ExitCode
-    from numadoctor.engine.registry import FAMILIES
+    from numadoctor.engine.registry import FAMILIES, OTHER_FAMILY
     from numadoctor.host import sample_names
 
     catalogue = discover(checks_dirs)
@@ -41,16 +41,20 @@ def command(outputs: list[tuple[str, str | None]], checks_dirs: tuple[str, ...])
 
         terminal = Terminal.of_stdout() if on_stdout else Terminal(100)
         lines: list[str] = []
-        for letter, title in FAMILIES.items():
-            family = [check for check in catalogue if check.family == letter]
-            if family:
-                lines += ["", f"{letter}  {title}"] if lines else [f"{letter}  {title}"]
-                lines += [
-                    terminal.cut(terminal.text(f"{check.id}  {check.summary}")) for check in family
-                ]
-        lines += ["", "Sample hosts (--sysroot sample:NAME):"]
+        present = {check.family for check in catalogue}
+        for letter in [*FAMILIES, *sorted(present - FAMILIES.keys())]:
+            if letter in present:
+                lines += [f"{letter}  {FAMILIES.get(letter, OTHER_FAMILY)}"]
+                for check in catalogue:
+                    if check.family == letter:
+                        told = f"{check.id}  {check.name}: {check.summary}"
+                        lines += terminal.wrap(terminal.text(told), 6, 0)
+                lines.append("")
+        lines.append("Sample hosts (--sysroot sample:NAME):")
         lines += terminal.wrap(" ".join(sample_names()), 2)
-        lines += [terminal.text(f"not loaded: {p.origin}: {p.reason}") for p in catalogue.problems]
+        for problem in catalogue.problems:
+            told = f"not loaded: {problem.origin}: {problem.reason}"
+            lines += ["", *terminal.wrap(terminal.text(told), 2, 0)]
         return "\n".join(lines) + "\n"
 
     write_outputs(outputs, render)

@@ -61,7 +61,7 @@ def select(
     chosen, ignored = set(chosen), set(ignored)
     for word in sorted(chosen | ignored):
         if not any(_matches(check, word) for check in checks):
-            raise UnknownSelection(_no_such_check(word, checks))
+            raise UnknownSelection(_no_such_check(word, checks) + _not_loaded(catalogue))
     return [
         check
         for check in checks
@@ -81,6 +81,10 @@ def _no_such_check(word: str, checks: list[Check]) -> str:
     near = get_close_matches(word.upper(), known, 2) or get_close_matches(word.lower(), known, 2)
     hint = f"did you mean {' or '.join(near)}?" if near else "numadoctor list shows all"
     return f'no check "{word}": {hint}'
+
+
+def _not_loaded(catalogue: Catalogue) -> str:
+    return "".join(f"; not loaded: {p.origin}: {p.reason}" for p in catalogue.problems)
 
 
 def run(

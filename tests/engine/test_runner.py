@@ -113,6 +113,12 @@ def test_an_unknown_word_is_told_with_the_nearest(
         assert hint in str(caught.value)
 
 
+def test_what_was_not_loaded_may_be_the_one() -> None:
+    catalogue = Catalogue(problems=[Problem("/etc/rules.py", "cannot be loaded: SyntaxError")])
+    with pytest.raises(UnknownSelection, match=r"; not loaded: /etc/rules.py: cannot be loaded"):
+        select(catalogue, ["X001"])
+
+
 def test_every_built_in_check_can_be_selected_by_id_and_name() -> None:
     everything = discover()
     for one in everything:
