@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from numadoctor.checks._envelope import cpus_text, for_target, nodes_text
 from numadoctor.engine import Requires, Scope, check
 from numadoctor.host import parsers
 from numadoctor.host.allowed import read_allowed
@@ -16,6 +15,7 @@ from numadoctor.model import (
     Evidence,
     Finding,
     Fix,
+    Malformed,
     Missing,
     ParseError,
     Target,
@@ -29,8 +29,12 @@ from numadoctor.model import (
     warn,
 )
 
+from ._envelope import for_target
+from ._words import cpus_text, nodes_text
+
 if TYPE_CHECKING:
     from numadoctor.host import Host
+    from numadoctor.model.placement import Policy
 
 # numa_maps of another process is read only below this much resident memory: the
 # kernel holds the process's mmap lock for about 5 ms per GiB of 4 KiB pages meanwhile.
@@ -499,22 +503,21 @@ def _judge(host: "Host", target: Target, place: _Place, evidence: list[Evidence]
             subject=target.subject,
             evidence=[*evidence, Evidence(policy.path, policy.reason)],
         )
-    seen = [*evidence, Evidence(f"{target.proc}/numa_maps", policy)]
-    mode, nodes = mode_and_nodes(policy)
-    if mode in ("default", "local"):
+    seen = [*evidence, Evidence(f"{target.proc}/numa_maps", policy.text)]
+    if policy.is_default:
         return _cpus_narrowed(host, target, place, seen)
-    if mode == "bind" and nodes:
-        effective = frozenset(nodes) & place.memory
+    if policy.mode == "bind" and not policy.cut:
+        effective = frozenset(policy.nodes) & place.memory
         if not effective & place.cpus:
             return _disjoint(host, target, place, effective, seen)
         if effective <= place.cpus:
             return passed(
-                f"{_cpus_at(place)}, and its memory policy is {policy}",
+                f"{_cpus_at(place)}, and its memory policy is {policy.text}",
                 subject=target.subject,
                 evidence=seen,
             )
     return info(
-        f"{_cpus_at(place)}, and its memory policy {policy} reaches further",
+        f"{_cpus_at(place)}, and its memory policy {policy.text} reaches further",
         subject=target.subject,
         cause="Somebody chose this policy; numadoctor takes it as meant.",
         evidence=seen,
@@ -528,11 +531,13 @@ def _cpus_at(place: _Place) -> str:
 def _as_wide(host: "Host", target: Target, place: _Place, evidence: list[Evidence]) -> Finding:
     """CPUs and cpuset agree; a policy of the process may yet narrow its memory."""
     policy = _task_policy(host, target)
-    if isinstance(policy, str):
-        mode, nodes = mode_and_nodes(policy)
-        evidence = [*evidence, Evidence(f"{target.proc}/numa_maps", policy)]
-        effective = frozenset(nodes) & place.memory
-        if mode == "bind" and effective and not place.cpus <= effective:
+    if not isinstance(policy, Undecided):
+        evidence = [*evidence, Evidence(f"{target.proc}/numa_maps", policy.text)]
+        effective = frozenset(policy.nodes) & place.memory
+        narrowed = policy.mode == "bind" and not policy.cut and effective
+        if narrowed and not place.cpus & effective:
+            return _disjoint(host, target, place, effective, evidence)
+        if narrowed and not place.cpus <= effective:
             return _memory_narrowed(host, target, place, effective, evidence)
     return passed(
         f"CPUs and memory are both of {nodes_text(sorted(place.cpus))}",
@@ -649,7 +654,7 @@ def _disjoint(
     )
 
 
-def _task_policy(host: "Host", target: Target) -> str | Undecided:
+def _task_policy(host: "Host", target: Target) -> "Policy | Undecided":
     """The memory policy of the process, or why it is not known."""
     path = f"{target.proc}/numa_maps"
     try:
@@ -659,31 +664,23 @@ def _task_policy(host: "Host", target: Target) -> str | Undecided:
                 return Undecided(
                     path, None, "not read: that would hold up a process with this much memory"
                 )
-        return host.parse(path, first_policy)
+        policy = host.parse(path, first_policy)
     except Undecided as error:
         return error
+    if not policy.understood:
+        return Malformed(path, None, f"the policy {policy.text} is not known")
+    return policy
 
 
-def first_policy(data: bytes) -> str:
+def first_policy(data: bytes) -> "Policy":
     """The policy of the first mapping in numa_maps.
 
     That is the program's own text, which nobody gives a policy: the kernel shows
     the policy of the task there.
 
-    :raises ParseError: there is no line, or it has no policy
+    :raises ParseError: there is no mapping
     """
-    words = data.partition(b"\n")[0].split()
-    if len(words) < 2:
-        raise ParseError("numa_maps", data[:60], "its first line has no policy")
-    # "weighted interleave:0-1" and "prefer (many):0" are two words.
-    length = 3 if words[1] in (b"weighted", b"prefer") else 2
-    return b" ".join(words[1:length]).decode("utf-8", "backslashreplace")
-
-
-def mode_and_nodes(policy: str) -> tuple[str, tuple[int, ...]]:
-    """``bind=static:0-1`` is ("bind", (0, 1)); a list that is no list of nodes gives none."""
-    mode, _, nodes = policy.partition(":")
-    try:
-        return mode.partition("=")[0], parsers.parse_list(nodes.encode())
-    except ParseError:
-        return mode.partition("=")[0], ()
+    maps = parsers.parse_numa_maps(data.partition(b"\n")[0])
+    if not maps.lines:
+        raise ParseError("numa_maps", data[:60], "it has no mapping")
+    return parsers.parse_policy(maps.lines[0].pages.policy)

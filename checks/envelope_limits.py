@@ -3,14 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from numadoctor.checks._envelope import (
-    for_target,
-    memory_total,
-    mount_line,
-    mount_of,
-    mounts,
-    nodes_text,
-)
 from numadoctor.engine import Scope, check
 from numadoctor.host import parsers
 from numadoctor.host.runtime import other_root
@@ -28,6 +20,9 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.units import amount
+
+from ._envelope import for_target, memory_total, mount_line, mount_of, mounts
+from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -320,19 +315,17 @@ def _size_shm(host: "Host") -> tuple[Fix, ...]:
     )
 
 
-def _shm_policy(host: "Host", target: Target, policy: str, seen: Evidence, subject: str) -> Finding:
-    mode, _, listed = policy.partition(":")
-    mode = mode.partition("=")[0]
-    try:
-        nodes = parsers.parse_list(listed.encode())
-    except ParseError as error:
-        raise Malformed(seen.source, None, f"mpol of /dev/shm: {error}") from None
+def _shm_policy(host: "Host", target: Target, text: str, seen: Evidence, subject: str) -> Finding:
+    policy = parsers.parse_policy(text)
+    if not policy.understood:
+        raise Malformed(seen.source, None, f"mpol of /dev/shm: {text}")
     subject = f"{subject} policy"
     host_nodes = {node.id for node in host.topology.host_nodes}
-    away = host_nodes - set(nodes)
-    if mode in ("bind", "prefer") and nodes and away:
+    away = host_nodes - set(policy.nodes)
+    if policy.mode in ("bind", "prefer") and policy.nodes and away:
         return warn(
-            f"every segment in /dev/shm goes to {nodes_text(nodes)} (mount option mpol={policy})",
+            f"every segment in /dev/shm goes to {nodes_text(policy.nodes)} (mount option "
+            f"mpol={text})",
             subject=subject,
             cause=f"Threads and GPUs on {nodes_text(sorted(away))} read it across the socket link, "
             "and a bound node that is full ends in the OOM killer.",
@@ -347,7 +340,7 @@ def _shm_policy(host: "Host", target: Target, policy: str, seen: Evidence, subje
             ),
         )
     return info(
-        f"every segment in /dev/shm has the policy {policy} (mount option mpol)",
+        f"every segment in /dev/shm has the policy {text} (mount option mpol)",
         subject=subject,
         cause="It holds for all files there, whatever the policy of the task that creates them; "
         "an mbind of the segment itself wins.",
