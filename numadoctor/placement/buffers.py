@@ -15,10 +15,11 @@ from numadoctor.kernel.syscalls import move_pages
 from numadoctor.model import ParseError, Undecided
 from numadoctor.model.placement import Cell, Kind, Mapping, Method, Placement, Policy
 from numadoctor.placement import intervals, measure
-from numadoctor.placement.ask import ZERO, PageAsker
+from numadoctor.placement.asker import ZERO
+from numadoctor.placement.move_pages import PageAsker
 from numadoctor.placement.pattern import STRIP_CELLS
 from numadoctor.placement.population import Piece, Population
-from numadoctor.placement.segments import Area, areas_of
+from numadoctor.placement.segments import Area, counted_areas
 
 # Up to so many pages each is asked about, beyond that numa_maps is several times as fast.
 _EACH = 1 << 16
@@ -101,7 +102,7 @@ def _own_areas(mapping: Mapping, page_size: int) -> list[Area]:
     except ParseError as error:
         raise Undecided(path, None, str(error)) from None
     end = mapping.end or 0
-    areas, _ = areas_of(mapping.pid, maps, numa, page_size, {})
+    areas, _ = counted_areas(mapping.pid, maps, numa, page_size)
     inside = [area for area in areas if area.end and area.start < end and area.end > mapping.start]
     if sum(area.length for area in inside) != end - mapping.start:
         raise Undecided(path, None, "the buffer is only a part of the mappings it lies in")

@@ -8,7 +8,7 @@ from numadoctor.model import Malformed, ParseError, Undecided
 from numadoctor.model.placement import Method, Placement
 from numadoctor.placement import intervals, measure
 from numadoctor.placement.processes import Examined
-from numadoctor.placement.segments import Area, Crumbs, Segment, areas_of, segments_of
+from numadoctor.placement.segments import Area, Crumbs, Segment, counted_areas, segments_of
 from numadoctor.placement.study import Study
 from numadoctor.placement.walk import read_numa_maps
 
@@ -39,11 +39,11 @@ def count(study: Study, because: str, *, gently: bool) -> None:
             study.remarks.append(f"numa_maps of pid {pid} holds what is not understood: {words}")
         process, maps = study.examined[pid]
         # The first mapping is the program's own: what shows there is the task's policy.
-        policy = parse_policy(numa.pages[0].policy) if numa.pages else None
+        policy = parse_policy(numa.meanings[numa.texts[0]].policy) if numa.texts else None
         study.examined[pid] = Examined(process._replace(policy=policy), maps)
         if maps is None:
             study.remarks.append("without maps, shared memory counts once for each process")
-        found, crumbs = areas_of(pid, maps, numa, study.page_size, {}, study.min_size)
+        found, crumbs = counted_areas(pid, maps, numa, study.page_size, study.min_size)
         areas += found
         _add_crumbs(study, crumbs)
     counted = [(_of_segment(study, segment), segment) for segment in segments_of(areas)]
@@ -58,7 +58,10 @@ def _numa_maps(study: Study, pid: int, gently: bool) -> NumaMaps:
     path = f"/proc/{pid}/numa_maps"
     if not study.host.live:
         return study.host.parse(path, parse_numa_maps)
-    data = read_numa_maps(path, study.account, gently=gently)
+    if pid in study.ahead:
+        data = study.ahead.pop(pid).result()
+    else:
+        data = read_numa_maps(path, study.account, gently=gently)
     try:
         return parse_numa_maps(data)
     except ParseError as error:
@@ -68,7 +71,7 @@ def _numa_maps(study: Study, pid: int, gently: bool) -> NumaMaps:
 def _add_crumbs(study: Study, crumbs: Sequence[Crumbs]) -> None:
     for part in crumbs:
         shares = intervals.counted(measure.counted_crumbs(part))
-        study.remainders.add(part.like.kind, len(part.ranges), Method.EXACT, shares, 0)
+        study.remainders.add(part.like.kind, part.mappings, Method.EXACT, shares, 0)
 
 
 def _of_segment(study: Study, segment: Segment) -> Placement:
@@ -76,7 +79,7 @@ def _of_segment(study: Study, segment: Segment) -> Placement:
     if not placement.mapping.kind.is_pool or not measure.is_told_apart(segment):
         return placement
     # Each process has touched a part of it: counts cannot be added up, pages can be asked for.
-    if study.askers:
+    if study.may_ask():
         with suppress(Undecided):
             sample = measure.take(segment.population(), study.samples, study.random, study.askers)
             seen = measure.from_sample(segment, sample, study.askers)
@@ -91,7 +94,7 @@ def _with_pattern(study: Study, placement: Placement, segment: Segment) -> Place
         return placement
     if not study.host.live:
         return _with_smaps(study, placement)
-    if not study.askers:
+    if not study.may_ask():
         return placement
     try:
         sample = measure.take(segment.population(), _PATTERN_PAGES, study.random, study.askers)

@@ -1,8 +1,7 @@
 """Where the pages of a segment are: from the kernel's count, or from a sample of its pages."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from random import Random
+from typing import TYPE_CHECKING, NamedTuple
 
 from numadoctor.host.parsers import parse_policy
 from numadoctor.model import Undecided
@@ -16,17 +15,19 @@ from numadoctor.model.placement import (
     Share,
 )
 from numadoctor.placement import intervals
-from numadoctor.placement.ask import ABSENT, ZERO, Asker
+from numadoctor.placement.asker import ABSENT, ZERO, Asker
 from numadoctor.placement.pattern import run_length, strip
 from numadoctor.placement.population import Piece, Population, draw
 from numadoctor.placement.segments import Area, Crumbs, Segment
+
+if TYPE_CHECKING:
+    from random import Random
 
 # Pages of a sample whose state (swapped out, huge) is looked at one by one.
 _STATES = 256
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """Pages of a population and where they were found.
 
     :ivar pages: their numbers, ascending
@@ -64,7 +65,7 @@ class Sample:
 
 
 def take(
-    population: Population, wanted: int, random: Random, askers: Mapping[int, Asker]
+    population: Population, wanted: int, random: "Random", askers: Mapping[int, Asker]
 ) -> Sample:
     """A sample of about ``wanted`` pages; of all pages where they are not many more."""
     if population.pages <= 2 * wanted:
@@ -178,16 +179,16 @@ def _bytes_of(segment: Segment, pid: int) -> dict[int, int]:
 
 def counted_crumbs(crumbs: Crumbs) -> dict[int, int]:
     """Bytes by node of small areas, from numa_maps."""
-    number = len(crumbs.ranges)
-    return {node: count * number for node, count in crumbs.like.bytes_by_node.items()}
+    nodes = crumbs.like.bytes_by_node
+    return {node: count * crumbs.mappings for node, count in nodes.items()}
 
 
 def crumbs_population(crumbs: Crumbs) -> Population:
     """The pages of small areas as one population."""
-    like, ranges = crumbs
+    like = crumbs.like
     pieces: list[Piece] = []
     first = 0
-    for start, end in ranges:
+    for start, end in crumbs.ranges:
         pieces.append(Piece(first, (end - start) // like.page_size, start))
         first += pieces[-1].pages
     return Population(like.page_size, first, {like.pid: tuple(pieces)})

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from numadoctor.model.placement import Cell
-from numadoctor.placement.ask import Asker
+from numadoctor.placement.asker import Asker
 from numadoctor.placement.population import Population
 
 STRIP_CELLS = 48

@@ -44,11 +44,13 @@ def place(
         was asked for
     """
     study = Study(host, samples=samples, seed=seed, min_size=min_size, hold=hold)
-    study.examine([targets] if isinstance(targets, Target) else targets)
+    targets = (targets,) if isinstance(targets, Target) else tuple(targets)
+    if host.live and method is Method.EXACT and targets:
+        study.read_ahead(targets[0])
+    study.examine(targets)
     if not host.live:
         count(study, "a captured folder has numa_maps only", gently=False)
     elif method is Method.EXACT:
-        study.find_askers()
         count(study, "asked for", gently=False)
     else:
         _choose(study, sampling_only=method is Method.SAMPLED)

@@ -4,10 +4,12 @@ attach it, or of many small mappings together.
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from numadoctor.placement.ask import ABSENT, Asker
+from numadoctor.placement.asker import ABSENT, Asker
+
+if TYPE_CHECKING:
+    from random import Random
 
 
 class Piece(NamedTuple):
@@ -75,7 +77,7 @@ class Population(NamedTuple):
 _BALANCES = (480, 240, 60, 12, 4, 2)
 
 
-def draw(pages: int, wanted: int, random: Random) -> list[int]:
+def draw(pages: int, wanted: int, random: "Random") -> list[int]:
     """``wanted`` of the numbers below ``pages``, ascending; all of them if there are no more.
 
     One from about each of ``wanted`` equal parts, every number being equally

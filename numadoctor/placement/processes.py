@@ -51,7 +51,7 @@ def examine(host: "Host", pid: int, name: str = "") -> Examined:
     except Undecided as error:
         problem = "" if isinstance(error, Missing) and not host.live else explain(error, process)
         return Examined(process._replace(problem=problem), None)
-    return Examined(process._replace(mappings=len(maps.starts)), maps)
+    return Examined(process._replace(mappings=len(maps)), maps)
 
 
 def explain(error: Undecided, process: Process) -> str:

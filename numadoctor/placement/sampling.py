@@ -10,7 +10,7 @@ from numadoctor.placement.huge import huge_page_devices
 from numadoctor.placement.measure import Sample
 from numadoctor.placement.population import Population
 from numadoctor.placement.processes import Examined
-from numadoctor.placement.segments import Area, Segment, areas_of, segments_of
+from numadoctor.placement.segments import Area, Segment, mapped_areas, segments_of
 from numadoctor.placement.shared_policy import SHARED_POLICY_KINDS, shared_policy
 from numadoctor.placement.study import Study
 from numadoctor.placement.walk import SECONDS_PER_PAGE, task_policy
@@ -61,11 +61,13 @@ def survey(study: Study) -> Survey:
     for pid in study.pids:
         devices = huge_page_devices(study.host, pid)
         maps = study.examined[pid].maps
-        found, crumbs = areas_of(pid, maps, None, study.page_size, devices, study.min_size)
+        if maps is None:
+            continue
+        found, crumbs = mapped_areas(pid, maps, study.page_size, devices, study.min_size)
         areas += filter(_can_hold_memory, found)
         for part in crumbs:
             if _can_hold_memory(part.like):
-                together = Small(measure.crumbs_population(part), len(part.ranges))
+                together = Small(measure.crumbs_population(part), part.mappings)
                 small.setdefault(part.like.kind, []).append(together)
     segments = []
     for segment in segments_of(areas):

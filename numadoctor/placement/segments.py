@@ -1,9 +1,10 @@
 """Areas of processes and the segments they belong to: what several map is one segment."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
-from numadoctor.host.parsers import Backing, Maps, NumaMaps, NumaMapsPages
+from numadoctor.host.parsers import Backing, Maps, MapsLine, NumaMaps, NumaMapsPages
 from numadoctor.model.placement import Kind
 from numadoctor.model.placement import Mapping as ModelMapping
 from numadoctor.placement.kinds import kind_of
@@ -69,10 +70,12 @@ class Crumbs(NamedTuple):
     """Small private areas of one process that are alike: they are not told one by one.
 
     :ivar like: one of them
-    :ivar ranges: the first address of each and the one after its last
+    :ivar mappings: their number
+    :ivar ranges: the first address of each and the one after its last, where maps told them
     """
 
     like: Area
+    mappings: int
     ranges: list[tuple[int, int]]
 
 
@@ -151,44 +154,86 @@ def _overlapping(areas: list[Area]) -> Iterator[Segment]:
     yield Segment(tuple(together))
 
 
-def areas_of(
+def mapped_areas(
     pid: int,
-    maps: Maps | None,
-    numa: NumaMaps | None,
+    maps: Maps,
     page_size: int,
     huge_sizes: Mapping[tuple[int, int], int],
     min_size: int = 0,
 ) -> tuple[list[Area], list[Crumbs]]:
-    """The mappings of a process, from its maps, its numa_maps, or both.
+    """The mappings of a process by maps.
 
     :param page_size: of ordinary pages
     :param huge_sizes: (major, minor) of huge page file systems to their page size
     :param min_size: of memory without a file, shorter areas are put together
     """
-    pages = dict(zip(numa.starts, numa.pages, strict=True)) if numa else {}
-    programs = _programs(maps)
+    programs = _programs(maps.meanings.values())
     areas: list[Area] = []
-    crumbs: dict[tuple[int, int], Crumbs] = {}
-    for start, end, backing in zip(*maps[:3], strict=True) if maps else ():
-        found = pages.pop(start, None)
-        if end - start < min_size and not backing.inode:
-            key = id(backing), id(found)
-            if key not in crumbs:
-                like = _area(pid, start, end, backing, found, page_size, huge_sizes, programs)
-                crumbs[key] = Crumbs(like, [])
-            crumbs[key].ranges.append((start, end))
+    crumbs: dict[int, Crumbs] = {}
+    for start, end, backing in zip(maps.starts, maps.ends, maps.backings, strict=True):
+        huge_size = huge_sizes.get(backing.device) if backing.inode else None
+        if end - start >= min_size or backing.inode:
+            areas.append(_area(pid, start, end, backing, programs, page_size, huge_size))
+            continue
+        if id(backing) not in crumbs:
+            like = _area(pid, start, end, backing, programs, page_size, None)
+            crumbs[id(backing)] = Crumbs(like, 0, [])
+        crumbs[id(backing)].ranges.append((start, end))
+    return areas, [part._replace(mappings=len(part.ranges)) for part in crumbs.values()]
+
+
+def counted_areas(
+    pid: int, maps: Maps | None, numa: NumaMaps, page_size: int, min_size: int = 0
+) -> tuple[list[Area], list[Crumbs]]:
+    """The mappings of a process by numa_maps, with what maps tells beside it.
+
+    :param page_size: of ordinary pages, where numa_maps does not tell it
+    :param min_size: of private memory without a name, areas with fewer bytes are put together
+    """
+    small = {
+        text
+        for text, pages in numa.meanings.items()
+        if not pages.file
+        and not pages.area
+        and sum(pages.nodes.values()) * (pages.page_size or page_size) < min_size
+    }
+    counts = Counter(filter(small.__contains__, numa.texts)) if small else {}
+    crumbs = []
+    for text, count in counts.items():
+        like = _area(pid, 0, None, Backing(""), (), page_size, None, numa.meanings[text])
+        crumbs.append(Crumbs(like, count, []))
+    told = [
+        (int(head, 16), numa.meanings[text])
+        for head, text in zip(numa.heads[0], numa.texts, strict=True)
+        if text not in small
+    ]
+    lines = _lines(maps, [start for start, _ in told])
+    programs = _programs(line.backing for line in lines if line)
+    areas = []
+    for (start, pages), line in zip(told, lines, strict=True):
+        if line:
+            area = _area(pid, start, line.end, line.backing, programs, page_size, None, pages)
         else:
-            areas.append(_area(pid, start, end, backing, found, page_size, huge_sizes, programs))
-    # What was mapped between the reading of the two files, or all where maps is not there.
-    for start, found in pages.items():
-        backing = Backing("", name=found.file or (f"[{found.area}]" if found.area else ""))
-        areas.append(_area(pid, start, None, backing, found, page_size, huge_sizes, programs))
-    return areas, list(crumbs.values())
+            # Mapped between the reading of the two files, or there is no maps.
+            backing = Backing("", name=pages.file or (f"[{pages.area}]" if pages.area else ""))
+            area = _area(pid, start, None, backing, programs, page_size, None, pages)
+        areas.append(area)
+    return areas, crumbs
 
 
-def _programs(maps: Maps | None) -> Set[tuple[tuple[int, int], int]]:
+def _lines(maps: Maps | None, starts: list[int]) -> list[MapsLine | None]:
+    """The mappings that begin at these addresses."""
+    if maps is None:
+        return [None] * len(starts)
+    # Each search takes as long as the conversion of some 16 lines.
+    if 16 * len(starts) < len(maps):
+        return list(map(maps.find, starts))
+    by_start = {line.start: line for line in maps.lines}
+    return list(map(by_start.get, starts))
+
+
+def _programs(backings: Iterable[Backing]) -> Set[tuple[tuple[int, int], int]]:
     """The files that are mapped executable."""
-    backings = {id(backing): backing for backing in maps.backings}.values() if maps else ()
     return {(b.device, b.inode) for b in backings if "x" in b.permissions and b.inode}
 
 
@@ -197,12 +242,11 @@ def _area(
     start: int,
     end: int | None,
     backing: Backing,
-    pages: NumaMapsPages | None,
+    programs: Container[tuple[tuple[int, int], int]],
     page_size: int,
-    huge_sizes: Mapping[tuple[int, int], int],
-    programs: Set[tuple[tuple[int, int], int]],
+    huge_size: int | None,
+    pages: NumaMapsPages | None = None,
 ) -> Area:
-    huge_size = huge_sizes.get(backing.device) if backing.inode else None
     kind = kind_of(
         backing.name,
         length=0 if end is None else end - start,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from numadoctor.model import Target, Undecided, Vanished
 from numadoctor.model.placement import Method, Placement, ProcessPlacement
 from numadoctor.placement import intervals
-from numadoctor.placement.ask import ABSENT, Account, Asker, PageAsker
+from numadoctor.placement.asker import ABSENT, Account, Asker
 from numadoctor.placement.measure import Remainders
 from numadoctor.placement.processes import Examined, examine, explain
 
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from random import Random
 
     from numadoctor.host import Host
+    from numadoctor.placement.move_pages import PageAsker
+    from numadoctor.placement.walk import Ahead
 
 
 class _LastingAsker:
     """An asker that outlives its process: what ended holds no page."""
 
-    def __init__(self, study: "Study", asker: PageAsker) -> None:
+    def __init__(self, study: "Study", asker: "PageAsker") -> None:
         self._study, self._asker = study, asker
 
     def ask(self, addresses: Sequence[int]) -> list[int]:
@@ -38,6 +40,7 @@ class Study:
 
     :ivar examined: pid to what was read of the process; those with a ``problem`` are left alone
     :ivar askers: pid to whom to ask about its pages; empty where that is refused
+    :ivar ahead: pid to its numa_maps where that is being read already
     :ivar method: the one that was used for the large mappings, ``because`` of this
     """
 
@@ -53,7 +56,9 @@ class Study:
         self.page_size = _page_size(host)
         self.account = Account()
         self.examined: dict[int, Examined] = {}
+        self.ahead: dict[int, Ahead] = {}
         self.askers: dict[int, Asker] = {}
+        self._asked_whether = False
         self.placements: list[Placement] = []
         self.remainders = Remainders()
         self.remarks: list[str] = []
@@ -71,10 +76,17 @@ class Study:
         """The processes that can be examined."""
         return [pid for pid, found in self.examined.items() if not found.process.problem]
 
+    def read_ahead(self, target: Target) -> None:
+        """Begin to read numa_maps of one process, however long that holds it up."""
+        from numadoctor.placement.walk import Ahead
+
+        pid = _pid(target)
+        self.ahead[pid] = Ahead(f"/proc/{pid}/numa_maps", self.account)
+
     def examine(self, targets: Iterable[Target]) -> None:
         """Read what is to be known of each before its pages are looked for."""
         for target in targets:
-            pid = os.getpid() if target.pid is None else target.pid
+            pid = _pid(target)
             self.examined.setdefault(pid, examine(self.host, pid, target.name))
 
     def drop(self, pid: int, error: Undecided) -> None:
@@ -84,7 +96,10 @@ class Study:
         self.askers.pop(pid, None)
 
     def find_askers(self) -> Undecided | None:
-        """Make an asker for each process; what is in the way if they may not be asked."""
+        """Make an asker for each process; what is in the way if they may not be asked about."""
+        from numadoctor.placement.move_pages import PageAsker
+
+        self._asked_whether = True
         for pid in self.pids:
             asker = PageAsker(pid, self.account)
             refusal = asker.can_ask()
@@ -96,6 +111,12 @@ class Study:
             else:
                 self.askers[pid] = _LastingAsker(self, asker)
         return None
+
+    def may_ask(self) -> bool:
+        """Whether single pages can be asked about, beside the counting."""
+        if self.host.live and not self._asked_whether:
+            self.find_askers()
+        return bool(self.askers)
 
     def restart(self) -> None:
         """Forget what was found, to look for it in another way."""
@@ -134,6 +155,10 @@ class Study:
             ),
             remarks=tuple(dict.fromkeys(self.remarks)),
         )
+
+
+def _pid(target: Target) -> int:
+    return os.getpid() if target.pid is None else target.pid
 
 
 def _page_size(host: "Host") -> int:

@@ -2,24 +2,27 @@
 
 The kernel walks the page tables of each mapping under the process's mmap lock.
 It lets go of the lock between two reads, and one read walks as many mappings as
-fill the buffer: so small reads hold the process for one mapping at a time.
+fill its buffer: so small reads hold the process for one mapping at a time.
 """
 
 import os
 import time
 
 from numadoctor.host.root import READ_LIMIT, error_from
-from numadoctor.model import ParseError, TooLarge
+from numadoctor.model import ParseError, TooLarge, Undecided
 from numadoctor.model.placement import Policy
-from numadoctor.placement.ask import Account
+from numadoctor.placement.asker import Account
 
 SECONDS_PER_PAGE = 25e-9
 """What the walk takes for one page of 4 KiB: 8 GiB took 41 ms, and machines differ."""
 
-# Less than a line, so a read walks one mapping, two at most (seq_read_iter() in fs/seq_file.c
-# fills its buffer until there is as much as was asked for).
+# Less than a line, so that a read walks one mapping, two at most: seq_read() in fs/seq_file.c
+# fills its buffer until there is as much as was asked for.
 _ONE_LINE = 48
-_FULL = 1 << 16
+
+# Many such reads in one call, each with the lock taken anew. Each must be filled for the next
+# to follow, so it has to be shorter than the kernel's buffer, a page.
+_PART, _PARTS = 2048, 256
 
 # Whoever waits for the lock gets it in that time; after a short walk nobody waited long.
 _PAUSE = 0.0001
@@ -33,32 +36,61 @@ def read_numa_maps(path: str, account: Account, *, gently: bool) -> bytes:
     :raises Denied, Missing, Vanished, Unreadable: as any file
     :raises TooLarge: it holds more than READ_LIMIT bytes
     """
+    chunks: list[bytes] = []
+    size = 0
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return _read(descriptor, path, account, gently)
+            while chunk := _read(descriptor, account, gently):
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > READ_LIMIT:
+                    raise TooLarge(path, None, f"larger than {READ_LIMIT >> 20} MiB")
         finally:
             os.close(descriptor)
     except OSError as error:
         raise error_from(path, error.errno or 0) from None
+    return b"".join(chunks)
 
 
-def _read(descriptor: int, path: str, account: Account, gently: bool) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        begin = time.perf_counter()
-        chunk = os.read(descriptor, _ONE_LINE if gently else _FULL)
-        took = time.perf_counter() - begin
-        account.call(took)
-        if not chunk:
-            return b"".join(chunks)
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > READ_LIMIT:
-            raise TooLarge(path, None, f"larger than {READ_LIMIT >> 20} MiB")
-        if gently and took > _SHORT:
-            time.sleep(_PAUSE)
+def _read(descriptor: int, account: Account, gently: bool) -> bytes:
+    begin = time.perf_counter()
+    if gently:
+        chunk = os.read(descriptor, _ONE_LINE)
+    else:
+        parts = [bytearray(_PART) for _ in range(_PARTS)]
+        count = os.readv(descriptor, parts)
+        chunk = b"".join(parts)[:count]
+    took = time.perf_counter() - begin
+    account.call(took)
+    if gently and took > _SHORT:
+        time.sleep(_PAUSE)
+    return chunk
+
+
+class Ahead:
+    """A numa_maps that is read in the background: the kernel walks while we do other things."""
+
+    def __init__(self, path: str, account: Account) -> None:
+        from threading import Thread
+
+        self._path, self._account = path, account
+        self._answer: bytes | Undecided = b""
+        self._thread = Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self._answer = read_numa_maps(self._path, self._account, gently=False)
+        except Undecided as error:
+            self._answer = error
+
+    def result(self) -> bytes:
+        """What ``read_numa_maps`` gives or raises."""
+        self._thread.join()
+        if isinstance(self._answer, Undecided):
+            raise self._answer
+        return self._answer
 
 
 def task_policy(path: str) -> Policy | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from numadoctor.placement.ask import ABSENT
+from numadoctor.placement.asker import ABSENT
 from numadoctor.placement.population import Piece, Population
 
 PAGE = 4096

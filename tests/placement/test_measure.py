@@ -5,7 +5,7 @@ import pytest
 from numadoctor.host.parsers import Backing, NumaMapsPages
 from numadoctor.model.placement import Kind, Method, Policy
 from numadoctor.placement import intervals, measure
-from numadoctor.placement.ask import ABSENT, ZERO
+from numadoctor.placement.asker import ABSENT, ZERO
 from numadoctor.placement.population import Piece, Population
 from numadoctor.placement.segments import Area, Crumbs, Segment
 from tests.placement.layouts import LAYOUTS, PAGE, PAGES, Layout, population
@@ -114,7 +114,7 @@ def test_what_a_process_maps_twice_counts_once() -> None:
 def test_small_areas_count_as_often_as_there_are_of_them() -> None:
     pages = NumaMapsPages("default", nodes={0: 1, 8: 2})
     like = Area(1, 0, 3 * PAGE, Backing("rw-p"), Kind.ANONYMOUS, PAGE, pages)
-    crumbs = Crumbs(like, [(0, 3 * PAGE), (4 * PAGE, 7 * PAGE)])
+    crumbs = Crumbs(like, 2, [(0, 3 * PAGE), (4 * PAGE, 7 * PAGE)])
     assert measure.counted_crumbs(crumbs) == {0: 2 * PAGE, 8: 4 * PAGE}
     assert measure.crumbs_population(crumbs) == Population(
         PAGE, 6, {1: (Piece(0, 3, 0), Piece(3, 3, 4 * PAGE))}

@@ -3,7 +3,7 @@ from random import Random
 import pytest
 
 from numadoctor.model.placement import Cell
-from numadoctor.placement.ask import ABSENT, ZERO
+from numadoctor.placement.asker import ABSENT, ZERO
 from numadoctor.placement.pattern import run_length, strip
 from numadoctor.placement.population import draw
 from tests.placement.layouts import LAYOUTS, PAGE, PAGES, Layout, population

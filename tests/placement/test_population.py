@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numadoctor.placement.ask import ABSENT
+from numadoctor.placement.asker import ABSENT
 from numadoctor.placement.population import Piece, Population, draw
 from tests.placement.layouts import PAGE, Layout
 

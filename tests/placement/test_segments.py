@@ -8,7 +8,13 @@ from numadoctor.host.parsers import (
 )
 from numadoctor.model.placement import Kind
 from numadoctor.placement.population import Piece, Population
-from numadoctor.placement.segments import Area, Crumbs, Segment, areas_of, segments_of
+from numadoctor.placement.segments import (
+    Area,
+    Segment,
+    counted_areas,
+    mapped_areas,
+    segments_of,
+)
 
 PAGE = 4096
 
@@ -35,8 +41,8 @@ NUMA = parse_numa_maps(
 )
 
 
-def areas(maps: Maps | None = MAPS, numa: NumaMaps | None = NUMA, pid: int = 1) -> list[Area]:
-    return areas_of(pid, maps, numa, PAGE, {})[0]
+def areas(maps: Maps | None = MAPS, numa: NumaMaps = NUMA, pid: int = 1) -> list[Area]:
+    return counted_areas(pid, maps, numa, PAGE)[0]
 
 
 def area(pid: int, start: int, offset: int, pages: int, **rest: NumaMapsPages) -> Area:
@@ -77,7 +83,7 @@ def test_numa_maps_alone_names_what_it_can() -> None:
 
 
 def test_maps_alone_knows_huge_pages_by_their_device() -> None:
-    found = {a.start: a for a in areas_of(1, MAPS, None, PAGE, {(0, 0x11): 2 << 20})[0]}
+    found = {a.start: a for a in mapped_areas(1, MAPS, PAGE, {(0, 0x11): 2 << 20})[0]}
     assert found[0x60000000].kind is Kind.HUGETLB
     assert found[0x60000000].page_size == 2 << 20
     assert found[0x40000000].kind is Kind.SYSV
@@ -85,14 +91,35 @@ def test_maps_alone_knows_huge_pages_by_their_device() -> None:
 
 
 def test_small_areas_that_are_alike_are_put_together() -> None:
-    found, crumbs = areas_of(1, MAPS, NUMA, PAGE, {}, min_size=2 * PAGE)
+    found, crumbs = mapped_areas(1, MAPS, PAGE, {}, min_size=2 * PAGE)
     (crumb,) = crumbs
-    assert isinstance(crumb, Crumbs)
     assert crumb.ranges == [(0x20000000, 0x20001000), (0x20002000, 0x20003000)]
+    assert crumb.mappings == 2
     assert crumb.like.kind is Kind.ANONYMOUS
-    assert crumb.like.bytes_by_node == {0: PAGE}
     # Those with a file are not: others may map them too.
     assert {0x400000, 0x10000000} <= {a.start for a in found}
+
+
+def test_small_areas_that_count_the_same_are_put_together() -> None:
+    found, crumbs = counted_areas(1, MAPS, NUMA, PAGE, min_size=2 * PAGE)
+    full, empty = sorted(crumbs, key=lambda part: -part.mappings)
+    # One of the three was mapped after maps was read.
+    assert (full.mappings, full.like.bytes_by_node) == (3, {0: PAGE})
+    assert (empty.mappings, empty.like.bytes_by_node) == (1, {})
+    assert {a.start for a in found} == {
+        0x400000, 0x401000, 0x10000000, 0x40000000, 0x60000000,
+    }  # fmt: skip
+
+
+def test_few_areas_are_searched_for_and_many_are_looked_up() -> None:
+    lines = [f"{n << 16:08x}-{(n << 16) + PAGE:08x} rw-p 0 00:00 0" for n in range(1, 100)]
+    maps = parse_maps("\n".join(lines).encode())
+    texts = [f"{n << 16:08x} default anon={n} N0={n} kernelpagesize_kB=4" for n in range(1, 100)]
+    numa = parse_numa_maps("\n".join(texts).encode())
+    for number in (3, 99):
+        found, crumbs = counted_areas(1, maps, numa, PAGE, (100 - number) * PAGE)
+        assert [a.length for a in found] == [PAGE] * number
+        assert sum(part.mappings for part in crumbs) == 99 - number
 
 
 def test_pages_of_a_file_are_shared_unless_the_process_has_its_own() -> None:

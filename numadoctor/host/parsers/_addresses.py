@@ -1,62 +1,69 @@
 """Tables of mappings: lines that begin with one or two addresses. A process may have 65,000.
 
-They are read by columns, several times as fast as a line at a time, and a text
-that follows many addresses is looked at once.
+One pass of a regular expression takes the whole file apart, several times as
+fast as a look at each line; a text that follows many addresses is understood
+once; and an address that nobody asks for is not converted.
 """
 
+import re
 from collections.abc import Callable
-from itertools import repeat
-from typing import Generic, NamedTuple, TypeVar
+from functools import cached_property
+from itertools import compress, repeat
+from typing import ClassVar, Generic, TypeVar
 
-from numadoctor.host.parsers._text import quoted
+from numadoctor.host.parsers._text import quoted, refuse_if_lost
 
 T = TypeVar("T")
 
-_DIGITS = b"0123456789abcdef"
 # Kernels write at most 64 bits; the bound keeps hostile numbers cheap.
-_LONGEST = 16
+ADDRESS = rb"([0-9a-f]{1,16})"
 
 
-class Table(NamedTuple, Generic[T]):
-    """The lines that were understood.
+def lines_of(*addresses: bytes) -> "re.Pattern[bytes]":
+    """The pattern of a line: addresses joined by ``-``, a blank and a text."""
+    return re.compile(rb"(?m)^" + b"-".join(addresses) + rb" (.+)\n?")
 
-    :ivar addresses: of all lines in order, ``per_line`` of each
-    :ivar values: what follows the addresses in each line
+
+class Table(Generic[T]):
+    """Lines with their addresses, in the file's order, which is that of the addresses.
+
+    :ivar heads: the addresses of all lines as text: those that come first, and the second ones
+    :ivar texts: what follows them in each line
+    :ivar meanings: what each different text means
     :ivar unknown: lines that were not understood, quoted, each once
     """
 
-    addresses: tuple[int, ...]
-    values: tuple[T, ...]
-    unknown: tuple[str, ...]
+    pattern: ClassVar["re.Pattern[bytes]"] = lines_of(ADDRESS)
 
+    def __init__(self, what: str, data: bytes, understand: Callable[[bytes], T | None]) -> None:
+        """:raises ParseError: there is text and no line of it can be understood"""
+        # No name holds a NUL; a captured file may end in one.
+        found = self.pattern.split(data.replace(b"\0", b""))
+        width = self.pattern.groups + 1
+        columns = [found[column::width] for column in range(1, width)]
+        understood = {text: understand(text) for text in set(columns[-1])}
+        gaps = set(found[::width])
+        lost = [line for gap in gaps for line in gap.split(b"\n")]
+        if None in understood.values():
+            fits = [understood[text] is not None for text in columns[-1]]
+            lines = zip(fits, *columns, strict=True)
+            lost += [b"-".join(line[1:-1]) + b" " + line[-1] for line in lines if not line[0]]
+            columns = [list(compress(column, fits)) for column in columns]
+        *self.heads, self.texts = columns
+        self.meanings = {text: value for text, value in understood.items() if value is not None}
+        self.unknown = tuple(dict.fromkeys(quoted(line) for line in lost if line.strip()))
+        refuse_if_lost(what, data, bool(self.texts))
 
-def read_table(data: bytes, per_line: int, understand: Callable[[bytes], T | None]) -> Table[T]:
-    """Take the lines of ``data`` apart.
+    def __len__(self) -> int:
+        """The number of mappings."""
+        return len(self.texts)
 
-    :param per_line: hexadecimal addresses at the beginning of a line, joined by ``-``
-    :param understand: gives the rest of a line a meaning, or None where it has none
-    """
-    # No name holds a NUL; a captured file may end in one.
-    lines = [line for line in data.replace(b"\0", b"").split(b"\n") if line]
-    parts = [line.partition(b" ") for line in lines]
-    known = {text: understand(text) for text in {part[2] for part in parts}}
-    unknown: list[bytes] = []
-    if None in known.values() or not _are_addresses([part[0] for part in parts], per_line):
-        fits = [_are_addresses([p[0]], per_line) and known[p[2]] is not None for p in parts]
-        unknown = [b"".join(part) for part, fit in zip(parts, fits, strict=True) if not fit]
-        parts = [part for part, fit in zip(parts, fits, strict=True) if fit]
-    words = b"-".join([part[0] for part in parts]).split(b"-") if parts else []
-    values = [value for part in parts if (value := known[part[2]]) is not None]
-    told = dict.fromkeys(quoted(line) for line in unknown if line.strip())
-    return Table(tuple(map(int, words, repeat(16))), tuple(values), tuple(told))
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """The first address of each mapping."""
+        return tuple(map(int, self.heads[0], repeat(16)))
 
-
-def _are_addresses(words: list[bytes], per_line: int) -> bool:
-    """Whether each word is that many addresses."""
-    joined = b"-".join(words)
-    if joined.translate(None, _DIGITS + b"-") or {*map(bytes.count, words, repeat(b"-"))} - {
-        per_line - 1
-    }:
-        return False
-    lengths = {*map(len, joined.split(b"-"))} if words else {1}
-    return 0 not in lengths and max(lengths) <= _LONGEST
+    @cached_property
+    def values(self) -> tuple[T, ...]:
+        """What each line says after its addresses; lines that say the same share one."""
+        return tuple(map(self.meanings.__getitem__, self.texts))

@@ -1,10 +1,13 @@
 """/proc/PID/maps: the mappings of a process, and what is mapped."""
 
 import re
+from bisect import bisect_left
+from functools import cached_property
+from itertools import repeat
 from typing import NamedTuple
 
-from numadoctor.host.parsers._addresses import read_table
-from numadoctor.host.parsers._text import decode, refuse_if_lost
+from numadoctor.host.parsers._addresses import ADDRESS, Table, lines_of
+from numadoctor.host.parsers._text import decode
 
 _BACKING = re.compile(
     rb"(?P<permissions>[r-][w-][x-][ps]) (?P<offset>[0-9a-f]{1,16}) "
@@ -50,23 +53,36 @@ class MapsLine(NamedTuple):
         return self.end - self.start
 
 
-class Maps(NamedTuple):
-    """A maps file, by columns.
+class Maps(Table[Backing]):
+    """A maps file."""
 
-    :ivar starts: the first address of each mapping, in the file's order, which is theirs
-    :ivar ends: the address after the last
-    :ivar backings: what is mapped there
-    :ivar unknown: lines that were not understood, each once
-    """
+    pattern = lines_of(ADDRESS, ADDRESS)
 
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
-    backings: tuple[Backing, ...]
-    unknown: tuple[str, ...] = ()
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """The address after the last of each mapping."""
+        return tuple(map(int, self.heads[1], repeat(16)))
+
+    @property
+    def backings(self) -> tuple[Backing, ...]:
+        """What is mapped there."""
+        return self.values
 
     @property
     def lines(self) -> tuple[MapsLine, ...]:
         return tuple(map(MapsLine, self.starts, self.ends, self.backings))
+
+    def find(self, start: int) -> MapsLine | None:
+        """The mapping that begins at ``start``, or None. Converts only what it looks at."""
+        starts, ends = self.heads
+        index = bisect_left(starts, start, key=_hexadecimal)
+        if index == len(starts) or _hexadecimal(starts[index]) != start:
+            return None
+        return MapsLine(start, _hexadecimal(ends[index]), self.meanings[self.texts[index]])
+
+
+def _hexadecimal(digits: bytes) -> int:
+    return int(digits, 16)
 
 
 def parse_backing(text: bytes) -> Backing | None:
@@ -94,6 +110,4 @@ def parse_maps(data: bytes) -> Maps:
 
     :raises ParseError: there is text and no line of it can be understood
     """
-    table = read_table(data, 2, parse_backing)
-    refuse_if_lost("maps", data, bool(table.values))
-    return Maps(table.addresses[::2], table.addresses[1::2], table.values, table.unknown)
+    return Maps("maps", data, parse_backing)

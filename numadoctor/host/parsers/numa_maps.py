@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from numadoctor.host.parsers._addresses import read_table
-from numadoctor.host.parsers._text import count, decode, refuse_if_lost
+from numadoctor.host.parsers._addresses import Table
+from numadoctor.host.parsers._text import count, decode
 from numadoctor.host.parsers.lists import MAX_ID
 from numadoctor.model.placement import Policy
 
@@ -70,17 +70,16 @@ class NumaMapsLine(NamedTuple):
     pages: NumaMapsPages
 
 
-class NumaMaps(NamedTuple):
-    """A numa_maps file, by columns: that is several times as fast as a line at a time.
+class NumaMaps(Table[NumaMapsPages]):
+    """A numa_maps file.
 
-    :ivar starts: the first address of each mapping, in the file's order, which is theirs
-    :ivar pages: what it says of each
-    :ivar unknown: words and lines that were not understood, each once
+    ``unknown`` holds words, too, that were not understood in lines that were.
     """
 
-    starts: tuple[int, ...]
-    pages: tuple[NumaMapsPages, ...]
-    unknown: tuple[str, ...] = ()
+    @property
+    def pages(self) -> tuple[NumaMapsPages, ...]:
+        """What is said of each mapping."""
+        return self.values
 
     @property
     def lines(self) -> tuple[NumaMapsLine, ...]:
@@ -193,9 +192,7 @@ def parse_numa_maps(data: bytes) -> NumaMaps:
 
     :raises ParseError: there is text and no line of it can be understood
     """
-    table = read_table(data, 1, _pages)
-    unknown = dict.fromkeys(table.unknown)
-    for words in {pages.unknown for pages in table.values}:
-        unknown.update(dict.fromkeys(words))
-    refuse_if_lost("numa_maps", data, bool(table.values))
-    return NumaMaps(table.addresses, table.values, tuple(unknown))
+    table = NumaMaps("numa_maps", data, _pages)
+    words = [word for pages in table.meanings.values() for word in pages.unknown]
+    table.unknown = tuple(dict.fromkeys((*table.unknown, *words)))
+    return table

@@ -82,7 +82,8 @@ def test_blank_lines_mean_nothing() -> None:
     read = parse_maps(b"\n  \n00001000-00002000 rw-p 00000000 00:00 0\n\0")
     assert read.starts == (0x1000,)
     assert read.unknown == ()
-    assert parse_maps(b"") == ((), (), (), ())
+    assert parse_maps(b"").lines == ()
+    assert len(read) == 1
 
 
 def test_text_without_a_mapping_is_refused() -> None:
@@ -93,3 +94,14 @@ def test_text_without_a_mapping_is_refused() -> None:
 def test_what_follows_the_addresses_alone() -> None:
     assert parse_backing(b"r--s 00000000 08:02 12 /a") == Backing("r--s", 0, (8, 2), 12, "/a")
     assert parse_backing(b"r--s") is None
+
+
+@given(st.sets(st.integers(0, 2**52), max_size=40), st.integers(0, 2**52))
+def test_a_mapping_is_found_by_its_start(pages: set[int], other: int) -> None:
+    text = "".join(
+        f"{page << 12:08x}-{page + 1 << 12:08x} rw-p 0 00:00 0\n" for page in sorted(pages)
+    )
+    read = parse_maps(text.encode())
+    for line in read.lines:
+        assert read.find(line.start) == line
+    assert (read.find(other << 12) is not None) == (other in pages)

@@ -254,8 +254,9 @@ def test_a_line_without_address_or_policy_is_told_and_left_out(line: bytes) -> N
 
 
 def test_an_empty_file_is_a_process_without_mappings() -> None:
-    assert parse_numa_maps(b"") == ((), (), ())
-    assert parse_numa_maps(b"\n\0") == ((), (), ())
+    for data in (b"", b"\n\0"):
+        read = parse_numa_maps(data)
+        assert (read.starts, read.pages, read.unknown, len(read)) == ((), (), (), 0)
 
 
 def test_text_without_a_mapping_is_refused() -> None:
@@ -267,5 +268,5 @@ def test_mappings_that_say_the_same_share_it() -> None:
     text = b"default anon=1 N0=1 kernelpagesize_kB=4"
     data = b"".join(b"%08x %s\n" % (n << 12, text) for n in range(1000))
     read = parse_numa_maps(data)
-    assert len(read.starts) == 1000
+    assert len(read) == len(read.starts) == 1000
     assert len({id(pages) for pages in read.pages}) == 1
