@@ -1,6 +1,7 @@
 """``numadoctor interleave``."""
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -162,11 +163,10 @@ class _Progress:
         self._bar: Any = None
 
     def __enter__(self) -> "Progress | None":
-        stream = click.get_text_stream("stderr")
-        if not stream.isatty():
+        if not sys.stderr.isatty():
             return None
         bar = click.progressbar(
-            length=self._length, label=f"{self._label:<20}", file=stream, show_pos=False
+            length=self._length, label=f"{self._label:<20}", file=sys.stderr, show_pos=False
         )
         self._bar = bar
         bar.__enter__()

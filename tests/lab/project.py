@@ -40,7 +40,11 @@ def lay_out(into: Path) -> None:
     lab.mkdir(parents=True)
     for module in (_REPOSITORY / "tests" / "lab").glob("guest_*.py"):
         shutil.copy(module, lab)
-    for folder in (lab, lab.parent):
+    # Filters that refuse calls, which guest modules install too.
+    kernel = into / "tests" / "kernel"
+    kernel.mkdir()
+    shutil.copy(_REPOSITORY / "tests" / "kernel" / "seccomp.py", kernel)
+    for folder in (lab, kernel, lab.parent):
         (folder / "__init__.py").touch()
     debian.compile_modules(into.parent, into.name)
 

@@ -1,0 +1,248 @@
+"""The pool on this machine: every backing, attach, prefault, refusal, and nothing left behind."""
+
+import ctypes
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from numadoctor.allocator import Backing, Handle, Pool, PoolError, pinning
+from numadoctor.allocator.backing import NAME_PREFIX, SHM
+from numadoctor.allocator.leftovers import find_leftovers, in_use
+from numadoctor.model import Status
+from tests.kernel import seccomp
+from tests.kernel.child import in_child
+
+MIB = 1 << 20
+PLAIN = [b for b in Backing if not b.is_hugetlb]
+
+
+def segments() -> int:
+    return len(Path("/proc/sysvipc/shm").read_text().splitlines())
+
+
+@pytest.mark.parametrize("backing", PLAIN)
+def test_pool_is_mapped_writable_and_gone_when_closed(backing: Backing) -> None:
+    before = segments(), sorted(os.listdir(SHM))
+    with Pool(4 * MIB + 1, backing=backing) as pool:
+        assert pool.length % pool.page_size == 0
+        assert 4 * MIB < pool.length <= 4 * MIB + pool.page_size
+        assert pool.prefault(2).length == pool.length
+        assert pool.placement().resident == pool.length
+        view = pool.buffer
+        assert len(view) == pool.length
+        view[-3:] = b"end"
+        assert ctypes.string_at(pool.address + pool.length - 3, 3) == b"end"
+        with pytest.raises(BufferError):
+            pool.close()
+        view.release()
+        address = f"{pool.address:x}"
+    assert address not in Path("/proc/self/maps").read_text()
+    assert (segments(), sorted(os.listdir(SHM))) == before
+
+
+@pytest.mark.parametrize("backing", [b for b in PLAIN if b.attachable])
+def test_another_program_attaches_by_the_handle(backing: Backing) -> None:
+    code = (
+        "import json, sys\n"
+        "from numadoctor.allocator import Handle, Pool\n"
+        "with Pool.attach(Handle.of(json.loads(sys.argv[1]))) as pool:\n"
+        "    view = pool.buffer\n"
+        "    print(bytes(view[:5]).decode())\n"
+        "    view[:5] = b'WORLD'\n"
+        "    view.release()\n"
+    )
+    with Pool(MIB, backing=backing) as pool:
+        view = pool.buffer
+        view[:5] = b"hello"
+        line = [sys.executable, "-c", code, json.dumps(pool.handle.data())]
+        assert subprocess.check_output(line, text=True).strip() == "hello"
+        assert bytes(view[:5]) == b"WORLD"
+        view.release()
+        gone = pool.handle
+    with pytest.raises(PoolError) as caught:
+        Pool.attach(gone)
+    assert caught.value.finding.status is Status.FAIL
+    assert "cannot be attached" in caught.value.finding.message
+
+
+@pytest.mark.parametrize("backing", [Backing.PRIVATE, Backing.SHARED])
+def test_memory_without_a_name_has_no_handle(backing: Backing) -> None:
+    with Pool(MIB, backing=backing) as pool, pytest.raises(ValueError, match="attached"):
+        _ = pool.handle
+
+
+def test_named_pool_is_found_by_its_name_and_guards_it() -> None:
+    name = f"test-{os.getpid()}"
+    path = f"{SHM}/{NAME_PREFIX}{name}"
+    with Pool(MIB, name=name) as pool:
+        assert pool.handle.where == path
+        assert in_use(path)
+        with pytest.raises(PoolError, match="in use"):
+            Pool(MIB, name=name)
+        with Pool.attach(pool.handle) as other:
+            assert other.length == pool.length
+    assert not os.path.exists(path)
+
+
+def test_named_pool_of_a_killed_process_is_found() -> None:
+    name = f"test-left-{os.getpid()}"
+    path = f"{SHM}/{NAME_PREFIX}{name}"
+    code = (
+        "import os, sys\nfrom numadoctor.allocator import Pool\n"
+        "pool = Pool(1 << 20, name=sys.argv[1])\nos.kill(os.getpid(), 9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, name], check=False).returncode == -9
+    try:
+        assert path in [leftover.path for leftover in find_leftovers()]
+        with pytest.raises(PoolError) as caught:
+            Pool(MIB, name=name)
+        assert "left its pool behind" in caught.value.finding.message
+        assert caught.value.finding.fixes[0].text == f"rm {path}"
+    finally:
+        os.unlink(path)
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "x" * 201, "a\0b"])
+def test_hostile_names_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="bad pool name"):
+        Pool(MIB, name=name)
+
+
+def test_arguments_that_make_no_sense() -> None:
+    with pytest.raises(ValueError, match="makes no sense"):
+        Pool(0)
+    with pytest.raises(ValueError, match="bad mode"):
+        Pool(MIB, mode="scatter")
+    with pytest.raises(ValueError, match="there is no node 1023"):
+        Pool(MIB, nodes=[1023])
+    with pytest.raises(ValueError, match="only a posix pool"):
+        Pool(MIB, backing="memfd", name="x")
+    with pytest.raises(ValueError, match="no huge pages of 3 MiB"):
+        Pool(MIB, backing="hugetlb", huge_page_size=3 * MIB)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"backing": "tape"},
+        {**dict.fromkeys(("backing", "where", "mode"), "memfd"), "length": "x"},
+    ],
+)
+def test_bad_handles_are_refused(data: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="bad pool handle"):
+        Handle.of(data)
+
+
+def test_pool_larger_than_the_machine_is_refused_before_it_is_touched() -> None:
+    with pytest.raises(PoolError) as caught:
+        Pool(1 << 50, backing="memfd")
+    assert "than the" in caught.value.finding.message
+    assert caught.value.finding.evidence
+
+
+@pytest.mark.usefixtures("policy_calls")
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
+def test_filtered_mbind_leaves_a_usable_pool(number: int) -> None:
+    def look() -> list[str]:
+        seccomp.install({"mbind": seccomp.refuse(number)})
+        with Pool(MIB, backing="memfd") as pool:
+            pool.prefault()
+            return [pool.effective_mode, *(f"{f.status.value} {f.message}" for f in pool.verify())]
+
+    mode, first, *_ = in_child(look)
+    assert mode == "first-touch"
+    assert first.startswith("warn interleave could not be set, the pool is left to first touch")
+
+
+@pytest.mark.usefixtures("policy_calls")
+def test_policy_is_set_before_the_first_touch() -> None:
+    with Pool(MIB, backing="private") as pool:
+        assert pool.placement().resident == 0
+        assert pool.applied is not None
+        assert str(pool.applied.policy).startswith("interleave:")
+        assert [f.status for f in pool.verify()] == [Status.INFO]
+
+
+def test_progress_ends_at_the_whole() -> None:
+    told: list[tuple[int, int]] = []
+    with Pool(200 * MIB, backing="private") as pool:
+        pool.prefault(2, lambda done, length: told.append((done, length)))
+        assert told[-1] == (pool.length, pool.length)
+        assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_lock_beyond_the_limit_is_a_finding() -> None:
+    def look() -> list[str]:
+        import resource
+
+        # A process with CAP_IPC_LOCK is not bound by the limit.
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
+        with Pool(MIB, backing="private") as pool:
+            return [str(pool.lock()), *(f.message for f in pool.findings)]
+
+    locked, message = in_child(look)
+    assert locked == "False"
+    assert "RLIMIT_MEMLOCK 64 KiB" in message
+
+
+def test_lock_within_the_limit() -> None:
+    with Pool(32768, backing="private") as pool:
+        assert pool.lock() is True
+        assert pool.findings == []
+
+
+def test_without_cuda_registration_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pinning, "_runtime", lambda: None)
+    with Pool(MIB) as pool:
+        assert pool.register_with_cuda() is False
+        assert "libcudart" in pool.findings[-1].message
+
+
+def test_cuda_without_a_gpu_is_told() -> None:
+    if pinning._runtime() is None or os.path.exists("/dev/nvidiactl"):
+        pytest.skip("needs libcudart on a machine without a GPU")
+    with Pool(MIB) as pool:
+        assert pool.register_with_cuda() is False
+        assert pool.findings[-1].status is Status.WARN
+        assert "could not be registered with CUDA: " in pool.findings[-1].message
+
+
+def test_cuda_runtime_gets_the_address_and_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[object, ...]] = []
+
+    class Runtime:
+        def cudaHostRegister(self, *arguments: object) -> int:  # noqa: N802
+            calls.append(arguments)
+            return 0
+
+        def cudaHostUnregister(self, *arguments: object) -> int:  # noqa: N802
+            calls.append(arguments)
+            return 0
+
+    monkeypatch.setattr(pinning, "_runtime", Runtime)
+    with Pool(MIB) as pool:
+        assert pool.register_with_cuda() is True
+        address = pool.address
+    (register, unregister) = calls
+    assert [getattr(argument, "value", argument) for argument in register] == [address, MIB, 1]
+    assert getattr(unregister[0], "value", None) == address
+
+
+def test_numpy_sees_the_memory_itself() -> None:
+    numpy = pytest.importorskip("numpy")
+    with Pool(MIB, backing="memfd") as pool:
+        array = pool.numpy("uint32")
+        array[:] = 7
+        assert ctypes.c_uint32.from_address(pool.address + MIB - 4).value == 7
+        assert array.ctypes.data == pool.address
+        del array, numpy

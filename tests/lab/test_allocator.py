@@ -1,0 +1,211 @@
+"""The reference allocator on real kernels: exact splits over every backing, each way to fail."""
+
+import errno
+from typing import Any
+
+import pytest
+
+from tests.lab import guest_allocator as inside
+from tests.lab.guests import Guest, on
+
+SEVERAL = ("x86_64-[248]n-*", "aarch64-2n-*", "ppc64le-2n-*")
+TWO = ("x86_64-2n-*", "aarch64-2n-*", "ppc64le-2n-*")
+MODERN = ("x86_64-2n-6.12", "aarch64-2n-6.12")
+MIB = 1 << 20
+
+
+def nodes_of(guest: Guest) -> list[int]:
+    """Nodes with CPUs and memory."""
+    return [n for n, node in enumerate(guest.machine.nodes) if node.cpus and node.memory]
+
+
+def memory_nodes(guest: Guest) -> list[int]:
+    return [n for n, node in enumerate(guest.machine.nodes) if node.memory]
+
+
+def assert_even(pages: dict[str, int], nodes: list[int], slack: int = 1) -> None:
+    """Counts differ by at most one page, and no other node has any."""
+    assert sorted(map(int, pages)) == nodes
+    assert max(pages.values()) - min(pages.values()) <= slack
+
+
+def statuses(findings: list[dict[str, Any]]) -> list[str]:
+    return [finding["status"] for finding in findings]
+
+
+@on(*SEVERAL)
+@pytest.mark.parametrize("backing", ["private", "shared", "posix", "sysv", "memfd"])
+def test_interleaved_pool_is_split_exactly(guest: Guest, backing: str) -> None:
+    # Not a multiple of the nodes: a page more on some is all that may differ.
+    length = 24 * MIB + 3 * 65536
+    found = guest.run(inside.split, backing, "interleave", None, length)
+    nodes = nodes_of(guest)
+    owner = found["owner"]
+    assert_even(owner["pages"], nodes)
+    assert sum(owner["pages"].values()) * owner["page_size"] == -(-length // 65536) * 65536
+    assert owner["run"] == owner["page_size"]
+    assert owner["policy"].startswith("interleave:")
+    assert statuses(found["findings"]) == ["pass"]
+    assert found["content"] is True
+    if backing in ("posix", "sysv", "memfd"):
+        attached = found["attached"]
+        assert attached["pages"] == owner["pages"]
+        assert attached["content"] is True
+        assert statuses(attached["findings"]) == ["pass"]
+    elif backing == "shared":
+        assert found["child"] is True
+
+
+@on(*TWO)
+@pytest.mark.parametrize("backing", ["hugetlb", "hugetlb-memfd", "hugetlb-sysv"])
+def test_interleaved_huge_pages_are_split_exactly(guest: Guest, backing: str) -> None:
+    nodes = nodes_of(guest)
+    found = guest.run(inside.hugetlb, backing, "interleave", nodes, {str(n): 6 for n in nodes})
+    assert found["pages"] == 6 * len(nodes)
+    assert_even(found["owner"]["pages"], nodes, 0)
+    assert statuses(found["findings"]) == ["pass"]
+    if backing != "hugetlb":
+        # The policy of huge pages is not shared: the attacher has set its own.
+        assert found["attached"]["policy"].startswith("interleave:")
+        assert found["attached"]["pages"] == found["owner"]["pages"]
+        assert found["attached"]["content"] is True
+
+
+@on(*SEVERAL)
+def test_first_touch_lands_on_the_node_of_its_threads(guest: Guest) -> None:
+    for node in nodes_of(guest):
+        found = guest.run(inside.first_touch, node, 8 * MIB)
+        assert list(found["owner"]["pages"]) == [str(node)]
+        assert statuses(found["findings"]) == ["info"]
+
+
+@on(*SEVERAL)
+def test_bound_pool_is_on_its_node(guest: Guest) -> None:
+    for node in memory_nodes(guest):
+        found = guest.run(inside.split, "memfd", "bind", [node], 8 * MIB)
+        assert list(found["owner"]["pages"]) == [str(node)]
+        assert statuses(found["findings"]) == ["pass"]
+
+
+@on(*MODERN)
+def test_weighted_pool_follows_the_weights(guest: Guest) -> None:
+    found = guest.run(inside.weighted, {"0": 3, "1": 1}, 63 * MIB)
+    pages = found["owner"]["pages"]
+    total = sum(pages.values())
+    rounds, rest = divmod(total, 4)
+    # Within one page a round, and what an unfinished round adds.
+    assert abs(pages["0"] - 3 * rounds) <= min(rest, 3)
+    assert abs(pages["1"] - rounds) <= 1
+    assert statuses(found["findings"]) == ["pass"]
+    (other,) = found["others wanted"]
+    assert other["status"] == "warn"
+    assert "node 0: 3 instead of 4" in other["message"]
+    assert "echo 4 > /sys/kernel/mm/mempolicy/weighted_interleave/node0" in other["fixes"]
+
+
+@on("x86_64-*-6.1")
+def test_weighted_pool_on_an_older_kernel_is_left_to_first_touch(guest: Guest) -> None:
+    if len(nodes_of(guest)) < 2:
+        return
+    found = guest.run(inside.split, "private", "weighted-interleave", None, MIB)
+    assert statuses(found["findings"])[0] == "warn"
+    assert "left to first touch" in found["findings"][0]["message"]
+    assert "6.9" in str(found["findings"][0])
+
+
+@on("x86_64-2n-*")
+def test_full_node_is_named(guest: Guest) -> None:
+    found = guest.call(inside.full_node, (1, 96 * MIB), limit=150)
+    (uneven,) = [f for f in found["interleave"] if f["status"] == "warn"]
+    assert "uneven" in uneven["message"]
+    assert "Node 1 had no free page left" in uneven["cause"]
+    # Bound, the kernel would have killed: the pool is refused before it is touched.
+    (refused,) = found["bind"]
+    assert refused["status"] == "fail"
+    assert "bound to node 1" in refused["message"]
+
+
+@on("x86_64-2n-*", "aarch64-2n-6.12")
+def test_cpuset_that_takes_a_node_away(guest: Guest) -> None:
+    found = guest.run(inside.cpuset_narrows, "0", 8 * MIB)
+    assert statuses(found["before"]) == ["pass"]
+    assert "warn" in statuses(found["after"])
+    assert "Mems_allowed_list is 0" in str(found["after"])
+    assert "Mems_allowed_list" in str(found["made then"])
+
+
+@on("x86_64-2n-*")
+@pytest.mark.parametrize("backing", ["hugetlb", "hugetlb-memfd"])
+def test_huge_pages_of_an_empty_node(guest: Guest, backing: str) -> None:
+    found = guest.run(inside.hugetlb_of_an_empty_node, backing)
+    (refused,) = found["refused"]
+    assert refused["status"] == "fail"
+    assert "node 1 has 0" in refused["message"]
+    assert "SIGBUS" in refused["cause"]
+    assert any("node1/hugepages" in fix for fix in refused["fixes"])
+    (prefault,) = found["prefault"]
+    assert prefault["status"] == "fail"
+    assert "node 1" in prefault["message"]
+
+
+@on("x86_64-2n-*", "aarch64-2n-*")
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
+def test_filtered_mbind_leaves_the_pool_to_first_touch(guest: Guest, number: int) -> None:
+    found = guest.run(inside.filtered, ["mbind"], number)
+    assert found["mode"] == "first-touch"
+    first = found["findings"][0]
+    assert first["status"] == "warn"
+    assert "left to first touch" in first["message"]
+    assert first["fixes"]
+
+
+@on("x86_64-2n-*", "aarch64-2n-*")
+def test_placement_is_told_where_move_pages_is_filtered(guest: Guest) -> None:
+    found = guest.run(inside.filtered, ["move_pages"], errno.EPERM)
+    assert statuses(found["findings"]) == ["pass"]
+
+
+@on("x86_64-2n-*", "aarch64-2n-*")
+@pytest.mark.parametrize("backing", ["private", "posix", "sysv", "memfd"])
+def test_nothing_is_left_by_a_killed_process(guest: Guest, backing: str) -> None:
+    found = guest.run(inside.killed, backing)
+    assert found["killed"] is True
+    assert found["sysv"] == 0
+    assert found["posix"] == []
+    assert found["leftovers"] == []
+
+
+@on("x86_64-2n-*")
+def test_a_named_pool_left_behind_is_found_and_named(guest: Guest) -> None:
+    found = guest.run(inside.killed, "posix", "pool")
+    assert found["leftovers"] == ["/dev/shm/numadoctor-pool"]
+    (again,) = found["again"]
+    assert "left its pool behind: /dev/shm/numadoctor-pool" in again["message"]
+    assert again["fixes"] == ["rm /dev/shm/numadoctor-pool"]
+
+
+@on("x86_64-tiers-*", "x86_64-uneven-*")
+def test_pool_avoids_what_is_no_ordinary_memory(guest: Guest) -> None:
+    found = guest.run(inside.choose, None)
+    assert found["nodes"] == nodes_of(guest)
+    explicit = guest.run(inside.choose, memory_nodes(guest))
+    assert explicit["nodes"] == memory_nodes(guest)
+
+
+@on("s390x-*")
+def test_kernel_without_numa_falls_back(guest: Guest) -> None:
+    found = guest.run(inside.split, "memfd", "interleave", None, 4 * MIB)
+    assert "no NUMA support" in found["findings"][0]["message"]
+    assert found["content"] is True
+
+
+@on("x86_64-2n-6.12", "s390x-*", "x86_64-1n-*")
+def test_interleave_command(guest: Guest) -> None:
+    found = guest.run(inside.command, "--size", "16M", "--threads", "2")
+    assert found["exit"] == 0, found
+    modes = [pool["mode"] for pool in found["answer"]["pools"]]
+    assert modes == ["first-touch", "interleave"]
+    if len(nodes_of(guest)) > 1:
+        first, placed = found["answer"]["pools"]
+        assert placed["bytes_by_node"] == {"0": 8 * MIB, "1": 8 * MIB}
+        assert first["policy"] == "default"
