@@ -25,10 +25,10 @@ from tests.lab import cache, debian, guest_facts, project
 from tests.lab.guest_init import MARK
 from tests.lab.machines import MACHINES, Machine, command
 
-BOOT_LIMIT = 180
-"""Seconds a guest may take to come up; it needs 10 to 40."""
+BOOT_LIMIT = 300
+"""Seconds a guest may take to come up; it needs 10 to 40 on an idle machine."""
 
-CALL_LIMIT = 60
+CALL_LIMIT = 120
 """Seconds a function may take, unless the test says otherwise."""
 
 TETHER = ("setpriv", "--pdeathsig", "KILL")
