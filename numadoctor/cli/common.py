@@ -32,7 +32,7 @@ def run_cli(cli: click.Command, args: list[str] | None) -> NoReturn:
         click.echo(_harmless(told.getvalue()), nl=False, err=True)
         sys.exit(ExitCode.USAGE)
     except Undecided as error:
-        _fail(str(error))
+        _fail(str(error), ExitCode.INCOMPLETE)
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted")
     except Exception as error:
@@ -75,9 +75,9 @@ def _harmless(text: str) -> str:
     return "\n".join(map(sanitise, text.split("\n")))
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: ExitCode = ExitCode.USAGE) -> NoReturn:
     click.echo(f"numadoctor: {_harmless(message)}", err=True)
-    sys.exit(ExitCode.USAGE)
+    sys.exit(code)
 
 
 def _complete_sysroot(_ctx: object, _param: object, incomplete: str) -> list[Any]:

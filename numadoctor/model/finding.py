@@ -85,7 +85,9 @@ class Finding:
     @property
     def fingerprint(self) -> str:
         """A name for this finding that survives restarts: 16 hex digits over id and subject."""
-        return hashlib.sha256(f"{self.id}\0{self.subject}".encode()).hexdigest()[:16]
+        # A subject may name a file, whose name may be no UTF-8.
+        told = f"{self.id}\0{self.subject}".encode("utf-8", "backslashreplace")
+        return hashlib.sha256(told).hexdigest()[:16]
 
 
 def _finding(

@@ -7,14 +7,28 @@ the same recording gives the same bytes.
 import json
 from typing import Any
 
-from numadoctor.model import Device, Evidence, Finding, Fix, Node, Report, Topology
+from numadoctor.model import Device, Evidence, Finding, Fix, Initiator, Node, Report, Topology
 
 SCHEMA_VERSION = 1
 
 
 def dump(data: Any) -> str:
     """``data`` as text, ASCII only: no byte of it can act on a terminal or break a pipe."""
-    return json.dumps(data, indent=2) + "\n"
+    return json.dumps(_valid(data), indent=2) + "\n"
+
+
+def _valid(data: Any) -> Any:
+    r"""``data`` with bytes that were no UTF-8 as ``\udcNN``, which every reader of JSON takes.
+
+    They come as lone surrogates, whose escapes strict readers refuse (RFC 8259, 8.2).
+    """
+    if isinstance(data, str):
+        return data.encode("utf-8", "backslashreplace").decode()
+    if isinstance(data, dict):
+        return {_valid(key): _valid(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_valid(item) for item in data]
+    return data
 
 
 def evidence_data(evidence: Evidence) -> dict[str, Any]:
@@ -68,12 +82,25 @@ def _node_data(node: Node) -> dict[str, Any]:
         "cpus": list(node.cpus),
         "memory_bytes": node.memory_bytes,
         "free_bytes": node.free_bytes,
+        "file_bytes": node.file_bytes,
         "distances": {str(other): distance for other, distance in node.distances.items()},
         "tier": node.tier,
         "hugepages": [
             {"page_size": p.page_size, "total": p.total, "free": p.free, "surplus": p.surplus}
             for p in node.pools
         ],
+        "initiators": [_initiator_data(initiator) for initiator in node.initiators],
+    }
+
+
+def _initiator_data(initiator: Initiator) -> dict[str, Any]:
+    return {
+        "access_class": initiator.access_class,
+        "nodes": list(initiator.nodes),
+        "read_bandwidth": initiator.read_bandwidth,
+        "write_bandwidth": initiator.write_bandwidth,
+        "read_latency": initiator.read_latency,
+        "write_latency": initiator.write_latency,
     }
 
 
@@ -81,9 +108,10 @@ def _device_data(device: Device) -> dict[str, Any]:
     return {
         "address": device.address,
         "class": f"0x{device.pci_class:06x}",
-        "vendor": f"0x{device.vendor:04x}",
+        # 0 is nobody's: the file could not be read.
+        "vendor": f"0x{device.vendor:04x}" if device.vendor else None,
         "vendor_name": device.vendor_name,
-        "device": f"0x{device.device:04x}",
+        "device": f"0x{device.device:04x}" if device.device else None,
         "kind": device.kind,
         "node": device.node,
         "node_source": device.node_source,
@@ -92,12 +120,13 @@ def _device_data(device: Device) -> dict[str, Any]:
 
 
 def topology_data(topology: Topology, host: str) -> dict[str, Any]:
-    allowed = topology.allowed
+    allowed, possible = topology.allowed, topology.possible_nodes
     return {
         "schema_version": SCHEMA_VERSION,
         "host": host,
         "numa": topology.numa,
         "nodes": [_node_data(node) for node in topology.nodes],
+        "possible_nodes": None if possible is None else list(possible),
         "cpus": {
             "online": list(topology.online_cpus),
             "present": list(topology.present_cpus),
@@ -110,5 +139,7 @@ def topology_data(topology: Topology, host: str) -> dict[str, Any]:
         },
         "tiers": {str(tier): list(nodes) for tier, nodes in topology.tiers.items()},
         "devices": [_device_data(device) for device in topology.devices],
-        "remarks": [{"path": r.path, "text": r.text} for r in topology.remarks],
+        "remarks": [
+            {"path": r.path, "text": r.text, "status": r.status.value} for r in topology.remarks
+        ],
     }

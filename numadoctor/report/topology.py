@@ -137,7 +137,7 @@ def _devices(topology: Topology, terminal: Terminal) -> list[str]:
             device.kind,
             device.address,
             "?" if device.node is None else device.node,
-            device.vendor_name or f"0x{device.vendor:04x}",
+            device.vendor_name or (f"0x{device.vendor:04x}" if device.vendor else "?"),
             " ".join(device.names),
             "" if device.node_source == "sysfs" else device.node_source,
         ]
