@@ -197,7 +197,7 @@ def test_a_tree_without_a_probe_says_what_is_missing(
     (root / fact("syscalls")[1:]).unlink()
     with pytest.raises(SystemExit) as caught:
         main(["syscalls", "--sysroot", str(root)])
-    assert caught.value.code == 2
+    assert caught.value.code == 3
     assert "a captured folder does not hold it" in capsys.readouterr().err
 
 
