@@ -11,23 +11,6 @@ if TYPE_CHECKING:
     from numadoctor.host import Host
 
 
-def nodes_text(nodes: Iterable[int]) -> str:
-    """``node 0``, ``nodes 0-1``, ``no node``."""
-    return _counted(nodes, "node")
-
-
-def cpus_text(cpus: Iterable[int]) -> str:
-    """``CPU 0``, ``CPUs 0-7,16-23``, ``no CPU``."""
-    return _counted(cpus, "CPU")
-
-
-def _counted(ids: Iterable[int], word: str) -> str:
-    members = tuple(ids)
-    if not members:
-        return f"no {word}"
-    return f"{word}{'' if len(members) == 1 else 's'} {parsers.format_list(members)}"
-
-
 def for_target(host: "Host", target: Target, fixes: Iterable[Fix]) -> tuple[Fix, ...]:
     """Those of ``fixes`` that can change how the target is started."""
     return fitting(fixes, read_runtimes(host, target.proc))

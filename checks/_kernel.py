@@ -1,7 +1,6 @@
 """What the checks of kernel settings share: absence, fixes for settings, the size of memory."""
 
 import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from numadoctor.host import parsers
@@ -107,12 +106,6 @@ def page_size(host: "Host") -> int:
         return int(2 ** round(math.log2(memory / managed)))
 
 
-def nodes_text(ids: Iterable[int]) -> str:
-    """``node 0``, ``nodes 0-1``."""
-    nodes = tuple(ids)
-    return f"node{'' if len(nodes) == 1 else 's'} {parsers.format_list(nodes)}"
-
-
 def interleave(host: "Host", command: str) -> Fix:
     """Start ``command`` with its memory spread over the nodes with CPUs.
 
@@ -121,17 +114,6 @@ def interleave(host: "Host", command: str) -> Fix:
     nodes = host.topology.host_nodes or host.topology.memory_nodes
     listed = parsers.format_list(node.id for node in nodes)
     return Fix("numactl", f"numactl --interleave={listed} {command}", needs_restart=True)
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """``1 page``, ``2,048 pages``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def listed(texts: Iterable[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    *head, last = texts
-    return f"{', '.join(head)} and {last}" if head else last
 
 
 def names(host: "Host", folder: str) -> tuple[str, ...]:

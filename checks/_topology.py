@@ -27,12 +27,6 @@ def short_list(ids: Iterable[int]) -> str:
     return f"{text[:_LIST_LENGTH].rpartition(',')[0]},..."
 
 
-def node_text(nodes: Iterable[int]) -> str:
-    """``node 0``, ``nodes 0-1``."""
-    ids = tuple(nodes)
-    return f"node{'' if len(ids) == 1 else 's'} {parsers.format_list(ids)}"
-
-
 def cpu_text(cpus: Iterable[int]) -> str:
     """``CPU 3``, ``CPUs 0-7,16-23``."""
     ids = tuple(cpus)

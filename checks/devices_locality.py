@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from numadoctor.checks._kernel import count, listed
-from numadoctor.checks._topology import NODES, be, memory_evidence, platform_fixes
 from numadoctor.engine import Requires, check
 from numadoctor.engine.runner import undecided
 from numadoctor.model import (
@@ -21,6 +19,9 @@ from numadoctor.model import (
     skip,
     warn,
 )
+
+from ._topology import NODES, be, memory_evidence, platform_fixes
+from ._words import count, listed
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

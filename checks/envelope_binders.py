@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from numadoctor.checks._envelope import for_target
 from numadoctor.engine import Scope, check
 from numadoctor.host.binders import Binder, Role, read_binders
 from numadoctor.model import Evidence, Finding, Fix, Target, info, passed, warn
+
+from ._envelope import for_target
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -4,7 +4,6 @@ import errno
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from numadoctor.checks._envelope import for_target, nodes_text
 from numadoctor.engine import Requires, Scope, check
 from numadoctor.host.runtime import Runtime, fitting, read_runtimes
 from numadoctor.kernel.outlook import examine
@@ -25,6 +24,9 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.calls import CallVerdict, Verdict
+
+from ._envelope import for_target
+from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from numadoctor.checks._envelope import for_target, memory_total, mount_line, mounts
 from numadoctor.engine import Scope, check
 from numadoctor.host import parsers
 from numadoctor.host.cgroup import Cgroup, read_cgroup
@@ -21,6 +20,8 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.units import amount
+
+from ._envelope import for_target, memory_total, mount_line, mounts
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -19,17 +19,8 @@ from numadoctor.model import (
     warn,
 )
 
-from ._kernel import (
-    MM,
-    absent,
-    count,
-    interleave,
-    listed,
-    names,
-    shows,
-    sysctl_fixes,
-    sysfs_fixes,
-)
+from ._kernel import MM, absent, interleave, names, shows, sysctl_fixes, sysfs_fixes
+from ._words import count, listed
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -202,7 +193,10 @@ def numad(host: "Host", target: Target) -> Iterator[Finding]:
         them on its list).
 
     Fix
-        systemctl disable --now numad
+        Stop it, or have it leave a process alone:
+
+            systemctl disable --now numad
+            numad -x PID
 
     Source
         numad(8)

@@ -1,8 +1,7 @@
 """Huge pages: transparent ones, reserved pools, and whether memory is too fragmented for them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from numadoctor.engine import check
 from numadoctor.host import parsers
@@ -24,20 +23,8 @@ from numadoctor.model import (
 )
 from numadoctor.model.units import amount
 
-from ._kernel import (
-    MM,
-    absent,
-    count,
-    field,
-    listed,
-    meminfo,
-    names,
-    nodes_text,
-    page_size,
-    shows,
-    sysctl_fixes,
-    sysfs_fixes,
-)
+from ._kernel import MM, absent, field, meminfo, names, page_size, shows, sysctl_fixes, sysfs_fixes
+from ._words import count, listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -149,7 +136,8 @@ def _private_memory(host: "Host", enabled: "Choice") -> Finding:
             evidence=evidence,
             fixes=(
                 *sysfs_fixes(path or f"{_THP}/enabled", "madvise"),
-                Fix("grub", "transparent_hugepage=madvise", True, True, True),
+                # The boot option sets the common file alone.
+                *(() if path else (Fix("grub", "transparent_hugepage=madvise", True, True, True),)),
             ),
         )
     if mode not in ("always", "madvise"):
@@ -206,8 +194,8 @@ def _shared_memory(host: "Host", shared: "Choice") -> Finding:
     return passed(f"huge pages of shared memory: {mode}", subject=subject, evidence=evidence)
 
 
-@dataclass(frozen=True)
-class _Pool:
+# Made when the module is loaded, which every run does: a dataclass takes ten times as long.
+class _Pool(NamedTuple):
     """The huge pages of one size. Counts of pages; None where the kernel does not show them.
 
     :ivar by_node: total and free by node, nodes without any included
@@ -242,9 +230,9 @@ def huge_page_pools(host: "Host", target: Target) -> Iterator[Finding]:
 
     Why it matters
         A huge page belongs to the node it was taken from. A process bound to a node
-        whose pool is empty gets ENOMEM from mmap or, when other nodes had pages left
-        to promise, SIGBUS when it touches its memory; under MPOL_PREFERRED it silently
-        gets a page of another node. Writing nr_hugepages spreads a pool over all nodes
+        whose pool is empty gets ENOMEM from mmap or, if it binds after mmap, SIGBUS
+        when it touches its memory; under MPOL_PREFERRED it silently gets a page of
+        another node. Writing nr_hugepages spreads a pool over all nodes
         with memory, also over those of GPUs and CXL, and passes over nodes where
         memory is too fragmented: 20 pages can be 20 on node 0. Reserved pages are
         promised to mappings that exist, and not free for others. Surplus pages (up to

@@ -1,5 +1,6 @@
 """Settings that limit or hide: counters, mappings, overcommit, CPU frequency, missing features."""
 
+import errno
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +23,8 @@ from numadoctor.model import (
 )
 from numadoctor.model.units import amount
 
-from ._kernel import (
-    absent,
-    field,
-    listed,
-    meminfo,
-    names,
-    nodes_text,
-    sysctl_fixes,
-    total_memory,
-)
+from ._kernel import absent, field, meminfo, names, sysctl_fixes, total_memory
+from ._words import listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -72,7 +65,9 @@ def numa_counters(host: "Host", target: Target) -> Iterator[Finding]:
         network loads of millions of packets a second, not to inference.
 
     Fix
-        sysctl -w vm.numa_stat=1
+        Let them count:
+
+            sysctl -w vm.numa_stat=1
 
     Source
         Documentation/admin-guide/sysctl/vm.rst, numa_stat (since Linux 4.15);
@@ -173,9 +168,10 @@ def overcommit(host: "Host", target: Target) -> Iterator[Finding]:
         swap. 0 (refuse only what can never fit) and 1 (refuse nothing) pass.
 
     Fix
-        sysctl -w vm.overcommit_memory=0
+        Let the kernel refuse only what can never fit, or raise the limit:
 
-        or raise vm.overcommit_ratio to 95.
+            sysctl -w vm.overcommit_memory=0
+            sysctl -w vm.overcommit_ratio=95
 
     Source
         Documentation/mm/overcommit-accounting.rst; proc_meminfo(5), CommitLimit
@@ -253,10 +249,11 @@ def cpu_governor(host: "Host", target: Target) -> Iterator[Finding]:
         there is nothing to set.
 
     Fix
-        cpupower frequency-set -g performance
+        Until the next start, or for good (the boot option since Linux 5.9):
 
-        or tuned-adm profile throughput-performance, which lasts; cpufreq.default_governor
-        =performance on the kernel command line (since Linux 5.9).
+            cpupower frequency-set -g performance
+            tuned-adm profile throughput-performance
+            cpufreq.default_governor=performance
 
     Source
         Documentation/admin-guide/pm/cpufreq.rst, intel_pstate.rst and amd-pstate.rst
@@ -293,8 +290,10 @@ def cpu_governor(host: "Host", target: Target) -> Iterator[Finding]:
 
 
 def _in_virtual_machine(host: "Host") -> bool:
+    from numadoctor.host.virtual import read_virtual
+
     try:
-        return bool(host.parse("/proc/cpuinfo", parsers.parse_cpuinfo).hypervisor)
+        return read_virtual(host).virtual
     except Undecided:
         return False
 
@@ -470,4 +469,7 @@ def _available(record: Any) -> bool | None:
 def _answer(record: Any) -> str:
     if not isinstance(record, dict):
         return "no answer"
-    return str(record.get("reason") or record.get("errno") or "not available")
+    if record.get("reason"):
+        return str(record["reason"])
+    number = record.get("errno")
+    return f"answers {errno.errorcode.get(number, number)}" if number else "not available"

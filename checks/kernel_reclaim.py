@@ -23,15 +23,8 @@ from numadoctor.model import (
 )
 from numadoctor.model.units import amount
 
-from ._kernel import (
-    absent,
-    interleave,
-    listed,
-    meminfo,
-    page_size,
-    sysctl_fixes,
-    total_memory,
-)
+from ._kernel import absent, interleave, meminfo, page_size, sysctl_fixes, total_memory
+from ._words import listed
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -80,9 +73,9 @@ def zone_reclaim_mode(host: "Host", target: Target) -> Iterator[Finding]:
         does not matter.
 
     Fix
-        sysctl -w vm.zone_reclaim_mode=0
+        Switch it off, and bind with numactl or mbind what must stay local:
 
-        and bind with numactl or mbind what must stay local.
+            sysctl -w vm.zone_reclaim_mode=0
 
     Source
         Documentation/admin-guide/sysctl/vm.rst, zone_reclaim_mode; node_reclaim() in
@@ -155,8 +148,8 @@ def swap(host: "Host", target: Target) -> Iterator[Finding]:
         yield passed(f"swap ({amount(size)}{kind}) is empty", evidence=evidence)
         return
     memory = total_memory(host)
-    share = f"{used / memory:.1%} of memory; it has {amount(size)}{kind}"
-    message = f"{amount(used)} are in swap ({share})"
+    share = "less than 0.1%" if used < memory / 1000 else f"{used / memory:.1%}"
+    message = f"{amount(used)} are in swap ({share} of memory; it has {amount(size)}{kind})"
     evidence.append(host.evidence(_SWAPPINESS))
     if used < memory * _SWAP_SHARE:
         yield info(message, evidence=evidence)

@@ -18,7 +18,8 @@ from numadoctor.model import (
     warn,
 )
 
-from ._kernel import MM, absent, listed, names, nodes_text, shows, sysfs_fixes
+from ._kernel import MM, absent, names, shows, sysfs_fixes
+from ._words import listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -235,7 +236,7 @@ def _weights(
             f"weighted interleave over all nodes puts {share:.0%} of the pages on "
             f"{nodes_text(n.id for n in heavy)} ({kinds or 'a lower tier'})",
             subject="weights",
-            cause="Each of them weighs as much as a node of the CPUs. Name the nodes of the "
+            cause="Each of them weighs as much as a node with CPUs. Name the nodes of the "
             "interleave, or raise the weights of the others.",
             evidence=evidence,
         )

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from numadoctor.checks._kernel import count
-from numadoctor.checks._topology import COMMAND_LINE, CPUS, boot_fix
 from numadoctor.engine import check
 from numadoctor.host import parsers
 from numadoctor.model import Finding, Status, Target, Topology, fail, info, passed, warn
+
+from ._topology import COMMAND_LINE, CPUS, boot_fix
+from ._words import count
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -3,20 +3,6 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from numadoctor.checks._kernel import count, listed
-from numadoctor.checks._topology import (
-    COMMAND_LINE,
-    CPUS,
-    NODES,
-    be,
-    boot_fix,
-    cpu_text,
-    is_virtual,
-    node_text,
-    platform_fixes,
-    short_list,
-    unread_nodes,
-)
 from numadoctor.engine import Requires, check
 from numadoctor.host import parsers
 from numadoctor.model import (
@@ -36,6 +22,20 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+
+from ._topology import (
+    COMMAND_LINE,
+    CPUS,
+    NODES,
+    be,
+    boot_fix,
+    cpu_text,
+    is_virtual,
+    platform_fixes,
+    short_list,
+    unread_nodes,
+)
+from ._words import count, listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -142,7 +142,7 @@ def sub_numa_clustering(host: "Host", target: Target) -> Iterator[Finding]:
             evidence=[_places(topology)],
         )
         return
-    parts = [f"package {p} holds {node_text(nodes)}" for p, nodes in sorted(split.items())]
+    parts = [f"package {p} holds {nodes_text(nodes)}" for p, nodes in sorted(split.items())]
     yield info(
         f"{listed(parts)}{_called(host, split)}: say nodes, not sockets",
         cause="Each of these nodes has a part of its socket's cores, memory channels and devices.",
@@ -246,13 +246,13 @@ def _cut(host: "Host", topology: Topology, cut: list[tuple[int, ...]], mixed: se
         first = cut[0]
         parts.append(
             f"{count(len(cut), 'core')} cut in two: {cpu_text(first)} are threads of one core, "
-            f"on {node_text({home[cpu] for cpu in first})}"
+            f"on {nodes_text({home[cpu] for cpu in first})}"
         )
         evidence.insert(0, host.evidence(f"{CPUS}/cpu{first[0]}/topology/core_cpus"))
     if mixed:
         which = [p for p, nodes in _packages(topology).items() if nodes & mixed]
         verb = "holds" if len(mixed) == 1 else "each hold"
-        parts.append(f"{node_text(mixed)} {verb} a part of packages {short_list(which)}")
+        parts.append(f"{nodes_text(mixed)} {verb} a part of packages {short_list(which)}")
         evidence.insert(0, _places(topology))
     guest = is_virtual(host)
     what = "virtual nodes do not match the virtual packages" if guest else "nodes do not match"
@@ -424,9 +424,9 @@ def isolated_cpus(host: "Host", target: Target) -> Iterator[Finding]:
     ]
     if whole:
         yield warn(
-            f"{message}: all of {node_text(whole)}",
-            subject=f"{node_text(whole)}",
-            cause=f"{cause} Nothing unpinned ever touches memory on {node_text(whole)} first.",
+            f"{message}: all of {nodes_text(whole)}",
+            subject=f"{nodes_text(whole)}",
+            cause=f"{cause} Nothing unpinned ever touches memory on {nodes_text(whole)} first.",
             evidence=evidence,
             fixes=fixes,
         )

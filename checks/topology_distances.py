@@ -3,15 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from numadoctor.checks._kernel import count
-from numadoctor.checks._topology import (
-    COMMAND_LINE,
-    NODES,
-    boot_fix,
-    cpu_text,
-    node_text,
-    platform_fixes,
-)
 from numadoctor.checks.topology_nodes import same_place
 from numadoctor.engine import Requires, check
 from numadoctor.engine.runner import undecided
@@ -28,6 +19,9 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+
+from ._topology import COMMAND_LINE, NODES, boot_fix, cpu_text, platform_fixes
+from ._words import count, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -117,7 +111,7 @@ def _nothing_to_gain(host: "Host", topology: Topology) -> Finding:
     alike = len({node.cpus for node in nodes}) == 1 and bool(nodes[0].cpus)
     with_cpus = f", and all hold the same {cpu_text(nodes[0].cpus)}" if alike else ""
     return warn(
-        f"{node_text(n.id for n in nodes)} are all at distance 10 from one another{with_cpus}: "
+        f"{nodes_text(n.id for n in nodes)} are all at distance 10 from one another{with_cpus}: "
         "fake or broken NUMA, nothing to gain from placement",
         cause="10 is the distance of a node to itself. Either the kernel was told to split its "
         "memory into pretended nodes (numa=fake), or the firmware's tables are wrong.",

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from numadoctor.checks._topology import NODES, node_text
 from numadoctor.engine import Requires, check
 from numadoctor.host import parsers
 from numadoctor.model import (
@@ -19,6 +18,9 @@ from numadoctor.model import (
     passed,
     warn,
 )
+
+from ._topology import NODES
+from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -73,7 +75,7 @@ def kubelet_node_limit(host: "Host", target: Target) -> Iterator[Finding]:
         text = f"{len(nodes)} of the {_LIMIT} nodes that a kubelet accepts"
         yield passed(text, evidence=[online])
         return
-    message = f"the machine has {len(nodes)} nodes ({node_text(nodes)})"
+    message = f"the machine has {len(nodes)} nodes ({nodes_text(nodes)})"
     kubelet = _kubelet(host)
     if kubelet is None:
         yield info(

@@ -3,18 +3,6 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from numadoctor.checks._kernel import count, listed
-from numadoctor.checks._topology import (
-    CPUS,
-    NODES,
-    be,
-    cpu_text,
-    memory_evidence,
-    node_text,
-    platform_fixes,
-    short_list,
-    unread_nodes,
-)
 from numadoctor.engine import Requires, check
 from numadoctor.engine.runner import undecided
 from numadoctor.host import parsers
@@ -39,6 +27,18 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.units import amount
+
+from ._topology import (
+    CPUS,
+    NODES,
+    be,
+    cpu_text,
+    memory_evidence,
+    platform_fixes,
+    short_list,
+    unread_nodes,
+)
+from ._words import count, listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -149,7 +149,7 @@ def _masks(host: "Host", topology: Topology) -> Iterator[Finding]:
     missing = {node.id for node in topology.nodes} - possible if possible else set()
     if missing:
         yield _contradiction(
-            f"{node_text(missing)} {be(missing)} online and not among the possible nodes",
+            f"{nodes_text(missing)} {be(missing)} online and not among the possible nodes",
             "node/possible",
             [host.evidence(f"{NODES}/possible"), host.evidence(f"{NODES}/online")],
         )
@@ -178,9 +178,9 @@ def _mask(
     lost, false = must - listed_nodes, listed_nodes & must_not
     parts = []
     if lost:
-        parts.append(f"leaves out {node_text(lost)}, which {_have(lost)} {what}")
+        parts.append(f"leaves out {nodes_text(lost)}, which {_have(lost)} {what}")
     if false:
-        parts.append(f"names {node_text(false)}, which {_have(false)} no {what}")
+        parts.append(f"names {nodes_text(false)}, which {_have(false)} no {what}")
     if parts:
         file = "cpumap" if name == "has_cpu" else "meminfo"
         cited = [host.evidence(f"{NODES}/node{node}/{file}") for node in sorted(lost | false)[:2]]
@@ -224,7 +224,7 @@ def _homes(host: "Host", topology: Topology) -> Iterator[Finding]:
     if shared and not same_place(topology):
         nodes = sorted({node for several in shared.values() for node in several})
         yield _contradiction(
-            f"{cpu_text(shared)} {be(shared)} in more than one of {node_text(nodes)}",
+            f"{cpu_text(shared)} {be(shared)} in more than one of {nodes_text(nodes)}",
             "cpumap",
             [host.evidence(f"{NODES}/node{node}/cpumap") for node in nodes[:2]],
         )
@@ -295,9 +295,9 @@ def _all_remote(host: "Host", topology: Topology, bare: list[Node]) -> Finding:
     ids, cpus = [n.id for n in bare], [cpu for n in bare for cpu in n.cpus]
     memory = topology.memory_nodes
     return fail(
-        f"every access is remote: all {count(len(cpus), 'CPU')} are on {node_text(ids)} without "
+        f"every access is remote: all {count(len(cpus), 'CPU')} are on {nodes_text(ids)} without "
         f"memory, and all memory ({amount(sum(n.memory_bytes or 0 for n in memory))}) is on "
-        f"{node_text(n.id for n in memory)} without CPUs",
+        f"{nodes_text(n.id for n in memory)} without CPUs",
         cause="No thread on this machine has local memory: each access crosses a link between "
         "sockets or dies, and no placement can change that.",
         evidence=[_cpus_of(host, bare[0]), *(memory_evidence(host, n) for n in (*bare, *memory))],
@@ -418,7 +418,7 @@ def memory_without_cpus(host: "Host", target: Target) -> Iterator[Finding]:
     empty = [node for node in topology.nodes if node.kind is NodeKind.EMPTY]
     if empty:
         yield info(
-            f"{node_text(n.id for n in empty)} {be(n.id for n in empty)} empty: "
+            f"{nodes_text(n.id for n in empty)} {be(n.id for n in empty)} empty: "
             "neither CPUs nor memory",
             subject="empty nodes",
             cause="They are kept for memory that may come: hot-plugged, or of a partitioned GPU.",
@@ -448,7 +448,7 @@ def _told(host: "Host", topology: Topology, kind: NodeKind, members: list[Node])
         text = f"numactl --interleave={parsers.format_list(sockets)} COMMAND"
         fixes.append(Fix("numactl", text, needs_restart=True))
     return info(
-        f"{node_text(ids)} ({sizes}) {be(ids)} {what}",
+        f"{nodes_text(ids)} ({sizes}) {be(ids)} {what}",
         subject=subject,
         cause=cause,
         evidence=[_source_of_kind(host, members[0]), memory_evidence(host, members[0])],
@@ -463,7 +463,7 @@ def _why(members: list[Node]) -> str:
     reasons: dict[str, list[int]] = {}
     for node in members:
         reasons.setdefault(node.because, []).append(node.id)
-    text = "; ".join(f"{node_text(nodes)}: {because}" for because, nodes in reasons.items())
+    text = "; ".join(f"{nodes_text(nodes)}: {because}" for because, nodes in reasons.items())
     return f"{text[:1].upper()}{text[1:]}."
 
 

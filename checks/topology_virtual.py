@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from numadoctor.checks._kernel import count, listed
-from numadoctor.checks._topology import NODES, memory_evidence, platform_fixes
 from numadoctor.engine import Requires, check
 from numadoctor.host.virtual import CPUINFO, DMI, read_virtual
 from numadoctor.model import Evidence, Finding, Target, Topology, passed, warn
 from numadoctor.model.units import amount
+
+from ._topology import NODES, memory_evidence, platform_fixes
+from ._words import count, listed
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
