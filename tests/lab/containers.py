@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab import debian, project
+from tests.lab.guests import TETHER
 
 TIME_LIMIT = 60
 """Seconds a container may take; it needs about one."""
@@ -49,7 +50,8 @@ class Container:
         :raises RuntimeError: when podman cannot start it
         """
         debian.require("containers")
-        with tempfile.TemporaryDirectory(prefix="numadoctor-lab-") as storage:
+        # Not below TMPDIR: podman takes no runroot of more than 50 characters.
+        with tempfile.TemporaryDirectory(prefix="numadoctor-lab-", dir="/tmp") as storage:
             return _run([*self._engine(Path(storage)), *command])
 
     def _engine(self, storage: Path) -> list[str]:
@@ -79,7 +81,7 @@ def podman_profile() -> Path:
 
 
 def _run(engine: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    isolated = [*_NAMESPACE, "sh", "-c", _SHELL, "sh"] if os.geteuid() == 0 else []
+    isolated = [*TETHER, *_NAMESPACE, "sh", "-c", _SHELL, "sh"] if os.geteuid() == 0 else []
     done = subprocess.run(
         [*isolated, *engine],
         stdin=subprocess.DEVNULL,

@@ -6,6 +6,12 @@ here are written down from them; the fixes are applied, in another container.
 
 import json
 import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,3 +151,64 @@ def test_no_capability() -> None:
     filtered = diagnose(replace(powerless, seccomp=containers.docker_profile()))
     assert_filtered(filtered, *CALLS)
     assert_reached(diagnose(replace(powerless, seccomp=None)), *POLICY)
+
+
+def running(mark: str) -> list[list[str]]:
+    """The command lines of all processes that have the mark in one of their words."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = process.read_bytes().decode(errors="replace").split("\0")
+            if any(mark in word for word in words):
+                found.append(words)
+    return found
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    for _ in range(1200):
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("end", ["time-out", "kill"])
+def test_nothing_is_left_behind(tmp_path: Path, end: str) -> None:
+    """However a container's test ends: its mounts and processes end with it."""
+    mark = f"{tmp_path}/{end}"
+    program = (
+        "from pathlib import Path\n"
+        "from tests.lab import containers\n"
+        f"containers.TIME_LIMIT = {20 if end == 'time-out' else 600}\n"
+        f"command = 'import time; time.sleep(600)  # {mark}'\n"
+        "containers.Container().run('python3', '-c', command)\n"
+    )
+    session = subprocess.Popen(
+        [sys.executable, "-"],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert session.stdin is not None
+    assert session.stderr is not None
+    session.stdin.write(program)
+    session.stdin.close()
+    assert until(lambda: any(words[0] == "python3" for words in running(mark)))
+    (storage,) = {
+        word.removeprefix("--root=").removesuffix("/root")
+        for words in running(mark)
+        for word in words
+        if word.startswith("--root=")
+    }
+    if end == "kill":
+        session.kill()
+    complaint = session.stderr.read()
+    session.wait()
+    assert ("TimeoutExpired" in complaint) == (end == "time-out")
+    assert until(lambda: running(mark) == running(storage) == [])
+    assert storage not in Path("/proc/self/mountinfo").read_text()
+    if end == "time-out":
+        assert not Path(storage).exists()
+    else:  # nobody was left to remove it
+        shutil.rmtree(storage)
