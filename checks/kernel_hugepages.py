@@ -42,8 +42,10 @@ _PROACTIVENESS = "/proc/sys/vm/compaction_proactiveness"
 _UNEVEN = 0.1
 # The huge page of x86 and of Arm with 4 KiB pages; every larger one needs more.
 _HUGE = 2 << 20
-# Below this share most of a pool that is touched now gets base pages.
-_LARGE_SHARE = 0.5
+# Any machine that has compiled or copied much is below half, and compaction puts
+# blocks together as they are asked for; below a tenth it has to move nearly every
+# page, and a pool that is touched now gets base pages or waits.
+_HALF, _TENTH = 0.5, 0.1
 # With less free than this share of a node, what is free says little: page cache
 # has to be reclaimed first, and is compacted on the way.
 _PLENTY = 0.05
@@ -458,9 +460,10 @@ def fragmentation(host: "Host", target: Target) -> Iterator[Finding]:
         those at boot.
 
     When it is harmless
-        When little is free anyway (below 5 % of the node): page cache is reclaimed
-        first, and kcompactd works in the background; numadoctor tells it as
-        information. And where huge pages do not matter.
+        Above a tenth compaction (kcompactd in the background, or the thread that needs
+        a page) can put blocks together: from a tenth to a half is information, less
+        than a tenth a warning. When little is free anyway (below 5 % of the node) page
+        cache is reclaimed first: information, too. And where huge pages do not matter.
 
     Fix
         Compact the node before the engine starts, which takes seconds of one CPU, and
@@ -499,7 +502,7 @@ def _fragmented(host: "Host", node: int, total: int, large: int, found: Node | N
         f"{amount(total)}) is in blocks of 2 MiB or more"
     )
     subject = f"node {node}"
-    if large >= total * _LARGE_SHARE:
+    if large >= total * _HALF:
         return passed(message, subject=subject, evidence=evidence)
     if found and found.memory_bytes and total < found.memory_bytes * _PLENTY:
         return info(
@@ -508,14 +511,23 @@ def _fragmented(host: "Host", node: int, total: int, large: int, found: Node | N
             cause="Page cache is reclaimed before memory for a huge page can be put together.",
             evidence=evidence,
         )
+    fixes = (
+        Fix("sysfs", f"echo 1 > {_NODES}/node{node}/compact", needs_root=True),
+        *sysctl_fixes("vm.compaction_proactiveness", 50),
+    )
+    if large >= total * _TENTH:
+        return info(
+            message,
+            subject=subject,
+            cause="More can be put together by compaction, while a pool is touched or before.",
+            evidence=evidence,
+            fixes=fixes,
+        )
     return warn(
         message,
         subject=subject,
         cause="A pool that is touched there gets base pages or waits for compaction, and reserved "
         "huge pages may not be had.",
         evidence=evidence,
-        fixes=(
-            Fix("sysfs", f"echo 1 > {_NODES}/node{node}/compact", needs_root=True),
-            *sysctl_fixes("vm.compaction_proactiveness", 50),
-        ),
+        fixes=fixes,
     )
