@@ -181,14 +181,14 @@ _ONLY_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXD
 
 def _write_file(file: str, text: str) -> None:
     """Write ``file``, whole or not at all where that can be: no reader sees half a report."""
-    # What stands behind a link is replaced, not the link.
-    target = os.path.realpath(file)
     try:
-        if os.path.exists(target) and not os.path.isfile(target):
-            # A pipe or a device cannot be replaced.
-            _write(target, text, "w")
+        # A pipe or a device cannot be replaced; /dev/stdout may be a file, but
+        # whoever opened it has that one.
+        if (os.path.exists(file) and not os.path.isfile(file)) or file.startswith("/dev/"):
+            _write(file, text, "w")
         else:
-            _replace(target, text)
+            # What stands behind a link is replaced, not the link.
+            _replace(os.path.realpath(file), text)
     except OSError as error:
         raise click.ClickException(f"cannot write {file}: {error.strerror}") from None
 

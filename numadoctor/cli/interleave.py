@@ -56,8 +56,20 @@ def _nodes(_ctx: object, _param: object, value: str | None) -> tuple[int, ...] |
     metavar="SIZE",
     help="Of each pool; K, M, G and T are powers of 1024.",
 )
-@click.option("--backing", type=click.Choice(_BACKINGS), default="posix", show_default=True)
-@click.option("--mode", type=click.Choice(_MODES), default="interleave", show_default=True)
+@click.option(
+    "--backing",
+    type=click.Choice(_BACKINGS),
+    default="posix",
+    show_default=True,
+    help="What the pool is made of.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(_MODES),
+    default="interleave",
+    show_default=True,
+    help="The memory policy of the placed pool.",
+)
 @click.option(
     "--nodes",
     callback=_nodes,

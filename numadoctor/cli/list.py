@@ -44,7 +44,7 @@ def command(outputs: list[tuple[str, str | None]], checks_dirs: tuple[str, ...])
         present = {check.family for check in catalogue}
         for letter in [*FAMILIES, *sorted(present - FAMILIES.keys())]:
             if letter in present:
-                lines += [f"{letter}  {FAMILIES.get(letter, OTHER_FAMILY)}"]
+                lines += terminal.wrap(f"{letter}  {FAMILIES.get(letter, OTHER_FAMILY)}", 3, 0)
                 for check in catalogue:
                     if check.family == letter:
                         told = f"{check.id}  {check.name}: {check.summary}"
