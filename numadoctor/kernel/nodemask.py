@@ -23,6 +23,7 @@ from typing import Final
 
 from numadoctor.kernel.abi import ByteOrder
 from numadoctor.model.errors import ParseError
+from numadoctor.model.units import id_list
 
 WORD_SIZE: Final = struct.calcsize("L")
 """Bytes of an ``unsigned long`` in this process."""
@@ -116,13 +117,7 @@ def read_buffer() -> ctypes.Array[ctypes.c_char]:
 
 def to_text(nodes: Iterable[int]) -> str:
     """Node ids as the kernel lists them: ``0-3,8``; ``none`` for none."""
-    ranges: list[list[int]] = []
-    for node in sorted(set(nodes)):
-        if ranges and node == ranges[-1][-1] + 1:
-            ranges[-1] = [ranges[-1][0], node]
-        else:
-            ranges.append([node])
-    return ",".join("-".join(map(str, ends)) for ends in ranges) or "none"
+    return id_list(nodes) or "none"
 
 
 def _checked(node: object) -> int:

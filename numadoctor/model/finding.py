@@ -4,6 +4,7 @@ import enum
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 
 class Status(str, enum.Enum):
@@ -93,74 +94,28 @@ class Finding:
 def _finding(
     status: Status,
     message: str,
-    subject: str,
-    cause: str,
-    evidence: Iterable[Evidence],
-    fixes: Iterable[Fix],
+    *,
+    subject: str = "machine",
+    cause: str = "",
+    evidence: Iterable[Evidence] = (),
+    fixes: Iterable[Fix] = (),
 ) -> Finding:
     return Finding(status, message, subject, cause, tuple(evidence), tuple(fixes))
 
 
-def passed(
-    message: str, *, subject: str = "machine", cause: str = "", evidence: Iterable[Evidence] = ()
-) -> Finding:
-    """Looked, and it is right."""
-    return _finding(Status.PASS, message, subject, cause, evidence, ())
-
-
-def info(
-    message: str,
-    *,
-    subject: str = "machine",
-    cause: str = "",
-    evidence: Iterable[Evidence] = (),
-    fixes: Iterable[Fix] = (),
-) -> Finding:
-    """Looked, and it is worth knowing; nothing needs to change."""
-    return _finding(Status.INFO, message, subject, cause, evidence, fixes)
-
-
-def warn(
-    message: str,
-    *,
-    subject: str = "machine",
-    cause: str = "",
-    evidence: Iterable[Evidence] = (),
-    fixes: Iterable[Fix] = (),
-) -> Finding:
-    """Looked, and it may do harm, or does some."""
-    return _finding(Status.WARN, message, subject, cause, evidence, fixes)
-
-
-def fail(
-    message: str,
-    *,
-    subject: str = "machine",
-    cause: str = "",
-    evidence: Iterable[Evidence] = (),
-    fixes: Iterable[Fix] = (),
-) -> Finding:
-    """Looked, and placement does not work or does harm."""
-    return _finding(Status.FAIL, message, subject, cause, evidence, fixes)
-
-
-def skip(
-    message: str, *, subject: str = "machine", cause: str = "", evidence: Iterable[Evidence] = ()
-) -> Finding:
-    """Does not apply here, for the reason that ``message`` gives."""
-    return _finding(Status.SKIP, message, subject, cause, evidence, ())
-
-
-def unknown(
-    message: str,
-    *,
-    subject: str = "machine",
-    cause: str = "",
-    evidence: Iterable[Evidence] = (),
-    fixes: Iterable[Fix] = (),
-) -> Finding:
-    """Could not look; ``fixes`` say how to let numadoctor look."""
-    return _finding(Status.UNKNOWN, message, subject, cause, evidence, fixes)
+# What a check yields: each takes the message, and subject, cause, evidence and fixes by name.
+passed = partial(_finding, Status.PASS)
+"""Looked, and it is right."""
+info = partial(_finding, Status.INFO)
+"""Looked, and it is worth knowing; nothing needs to change."""
+warn = partial(_finding, Status.WARN)
+"""Looked, and it may do harm, or does some."""
+fail = partial(_finding, Status.FAIL)
+"""Looked, and placement does not work or does harm."""
+skip = partial(_finding, Status.SKIP)
+"""Does not apply here, for the reason that the message gives."""
+unknown = partial(_finding, Status.UNKNOWN)
+"""Could not look; ``fixes`` say how to let numadoctor look."""
 
 
 @dataclass(frozen=True)

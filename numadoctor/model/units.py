@@ -1,4 +1,6 @@
-"""How amounts of memory are written in messages."""
+"""How amounts of memory and sets of ids are written in messages."""
+
+from collections.abc import Iterable
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -12,3 +14,14 @@ def amount(count: int) -> str:
             break
         value /= 1024
     return f"{value:.1f}".removesuffix(".0") + f" {unit}"
+
+
+def id_list(ids: Iterable[int]) -> str:
+    """Ids as the kernel lists them: ``0-3,8``; empty for none."""
+    runs: list[list[int]] = []
+    for number in sorted(set(ids)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return ",".join("-".join(map(str, ends)) for ends in runs)

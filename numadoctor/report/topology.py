@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from numadoctor.model import Device, Node, Topology
-from numadoctor.model.units import amount
+from numadoctor.model.units import amount, id_list
 from numadoctor.report.terminal import Terminal
 
 _KINDS = {"gpu": "GPU", "accelerator": "accelerator", "nic": "NIC", "storage": "drive"}
@@ -49,14 +49,7 @@ def _count(number: int, word: str) -> str:
 
 
 def _format_ids(ids: Iterable[int]) -> str:
-    """Ids in the kernel's list format: ``0-3,8``."""
-    runs: list[list[int]] = []
-    for i in sorted(ids):
-        if runs and runs[-1][1] == i - 1:
-            runs[-1][1] = i
-        else:
-            runs.append([i, i])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "-"
+    return id_list(ids) or "-"
 
 
 def _bytes(count: int | None) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 from numadoctor.host.parsers._text import BLANK, error, quoted, words
+from numadoctor.model.units import id_list
 
 # The largest id that is believed: eight times the kernel's largest NR_CPUS (8192 on x86_64),
 # and far above its 1024 nodes. Without a bound one line could ask for any amount of memory.
@@ -78,15 +79,8 @@ def parse_isolcpus(data: bytes) -> tuple[int, ...]:
     return parse_list(rest)
 
 
-def format_list(ids: Iterable[int]) -> str:
-    """The ids as a list in the kernel's format: the inverse of parse_list."""
-    ranges: list[list[int]] = []
-    for number in sorted(set(ids)):
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)
+format_list = id_list
+"""The ids as a list in the kernel's format: the inverse of parse_list."""
 
 
 def _hex_words(data: bytes) -> list[bytes]:
