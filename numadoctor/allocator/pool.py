@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,9 @@ from numadoctor.allocator.nodes import WEIGHTS, NodeSet, choose_nodes, kernel_we
 from numadoctor.allocator.prefault import Prefaulted, PrefaultError, Progress, prefault
 from numadoctor.host import Host
 from numadoctor.kernel.nodemask import to_text
-from numadoctor.kernel.policy import Applied, Mode, mbind
+from numadoctor.kernel.policy import Applied, Mode, mbind, mems_allowed
 from numadoctor.kernel.refusal import PolicyError
-from numadoctor.model import Evidence, Finding, Fix, Undecided, fail, info, warn
+from numadoctor.model import Denied, Evidence, Finding, Fix, Undecided, fail, info, warn
 from numadoctor.model.units import amount
 
 if TYPE_CHECKING:
@@ -250,6 +251,9 @@ class Pool:
         from numadoctor.allocator.verify import KINDS
         from numadoctor.placement.buffers import place_buffer
 
+        if deadly := {"move_pages", "get_mempolicy"} & deadly_calls():
+            call = ", ".join(sorted(deadly))
+            raise Denied(call, None, "a system-call filter kills who calls it")
         return place_buffer(
             self.address, self.length, page_size=self.page_size, kind=KINDS[self.backing]
         )
@@ -258,13 +262,38 @@ class Pool:
         """Look at every page and judge; findings of its making come first."""
         from numadoctor.allocator.verify import judge
 
+        taken = self._taken_away()
         try:
-            judged = judge(self, self.placement())
+            judged = [*taken, *judge(self, self.placement())]
         except Undecided as error:
             from numadoctor.model import unknown
 
-            judged = [unknown(f"where the pool is cannot be told: {error}", subject="pool")]
+            told = f"where the pool is cannot be told: {error}"
+            judged = [*taken, unknown(told, subject="pool")]
         return [*self.findings, *judged]
+
+    def _taken_away(self) -> list[Finding]:
+        """A finding if the cpuset has lost nodes of the pool since it was made."""
+        if self.applied is None:
+            return []
+        try:
+            allowed = mems_allowed()
+        except PolicyError:
+            return []
+        lost = [node for node in self.effective_nodes if node not in allowed]
+        if not lost:
+            return []
+        return [
+            warn(
+                f"node {to_text(lost)} has been taken from the pool since it was made: "
+                f"Mems_allowed_list is {to_text(allowed)}",
+                subject="pool",
+                cause="Whoever narrowed the cpuset has changed the policy, and may have moved "
+                "the pages.",
+                evidence=[Evidence("get_mempolicy MPOL_F_MEMS_ALLOWED", to_text(allowed))],
+                fixes=_CPUSET_FIXES,
+            )
+        ]
 
     def lock(self) -> bool:
         """Keep the pool from being swapped (mlock); False, with a finding, where refused."""
@@ -393,13 +422,17 @@ class Pool:
         if self.mode == FIRST_TOUCH or not self._host.topology.numa:
             return
         if not self.nodes:
-            self._fall_back("no node is left to place it on", "", _CPUSET_FIXES)
+            self._fall_back("no node is left to place it on", _CPUSET_FIXES)
+            return
+        if deadly := {"mbind", "get_mempolicy"} & deadly_calls():
+            call = Evidence(", ".join(sorted(deadly)), "SIGSYS in a forked child")
+            self._fall_back("a system-call filter kills who calls mbind", _FILTER_FIXES, call)
             return
         try:
             self.applied = mbind(self.address, self.length, MODES[self.mode], self.nodes)
         except PolicyError as error:
             call = Evidence(error.call, f"{errno.errorcode.get(error.errno or 0, error.errno)}")
-            self._fall_back(error.cause, error.fix, (Fix("any", error.fix),), call)
+            self._fall_back(error.cause, (Fix("any", error.fix),), call)
             return
         if self.applied.narrowed:
             self.findings.append(
@@ -411,7 +444,7 @@ class Pool:
                 )
             )
 
-    def _fall_back(self, why: str, _next: str, fixes: tuple[Fix, ...], *seen: Evidence) -> None:
+    def _fall_back(self, why: str, fixes: tuple[Fix, ...], *seen: Evidence) -> None:
         self.findings.append(
             warn(
                 f"{self.mode} could not be set, the pool is left to first touch: {why}",
@@ -449,6 +482,17 @@ _CPUSET_FIXES = (
     Fix("docker", "--cpuset-mems=NODES", needs_restart=True),
     Fix("systemd", "AllowedMemoryNodes=NODES", needs_root=True, needs_restart=True, persists=True),
 )
+
+
+_FILTER_FIXES = (Fix("any", "numadoctor syscalls names the filter and the line to change"),)
+
+
+@lru_cache(maxsize=1)
+def deadly_calls() -> frozenset[str]:
+    """The NUMA calls that a filter answers by killing the caller, found out in a forked child."""
+    from numadoctor.kernel.probe import probe_calls
+
+    return frozenset(call["name"] for call in probe_calls()["calls"] if call["signal"])
 
 
 def _checked_mode(mode: str) -> str:

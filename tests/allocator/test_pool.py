@@ -13,6 +13,7 @@ import pytest
 from numadoctor.allocator import Backing, Handle, Pool, PoolError, pinning
 from numadoctor.allocator.backing import NAME_PREFIX, SHM
 from numadoctor.allocator.leftovers import find_leftovers, in_use
+from numadoctor.allocator.pool import deadly_calls
 from numadoctor.model import Status
 from tests.kernel import seccomp
 from tests.kernel.child import in_child
@@ -158,6 +159,21 @@ def test_filtered_mbind_leaves_a_usable_pool(number: int) -> None:
     mode, first, *_ = in_child(look)
     assert mode == "first-touch"
     assert first.startswith("warn interleave could not be set, the pool is left to first touch")
+
+
+@pytest.mark.usefixtures("policy_calls")
+def test_filter_that_kills_leaves_the_process_alive() -> None:
+    def look() -> list[str]:
+        deadly_calls.cache_clear()
+        seccomp.install({"mbind": seccomp.KILL_PROCESS, "move_pages": seccomp.KILL_PROCESS})
+        with Pool(MIB, backing="memfd") as pool:
+            pool.prefault()
+            return [pool.effective_mode, *(f"{f.status.value} {f.message}" for f in pool.verify())]
+
+    mode, first, second = in_child(look)
+    assert mode == "first-touch"
+    assert "a system-call filter kills who calls mbind" in first
+    assert second.startswith("unknown where the pool is cannot be told")
 
 
 @pytest.mark.usefixtures("policy_calls")
