@@ -48,7 +48,8 @@ class Machine:
     """A machine that QEMU emulates.
 
     :ivar name: platform, what is special, kernel version
-    :ivar nodes: by id; the kernel has no NUMA support where there is none
+    :ivar nodes: by id, those with CPUs first: x86 firmware tables list CPUs before memory, and
+        the kernel numbers nodes as it meets them. The kernel has no NUMA where there is none
     :ivar distances: those that are not LOCAL or REMOTE, by source and destination
     :ivar hmat: latency (ns) and bandwidth (MiB/s) by initiator and target; makes an HMAT
     :ivar options: further ones for QEMU, devices for instance
@@ -95,9 +96,15 @@ def _serial(platform: Platform) -> list[str]:
     return ["-serial", "stdio"]
 
 
+def _processors(per_node: list[int]) -> str:
+    count = str(sum(per_node))
+    # A socket for each node, as in most real machines; QEMU has no sockets of different sizes.
+    return f"{count},sockets={len(per_node)}" if len(set(per_node)) == 1 else count
+
+
 def _numa(machine: Machine) -> list[str]:
     nodes = machine.nodes
-    line = ["-smp", str(sum(node.cpus for node in nodes))]
+    line = ["-smp", _processors([node.cpus for node in nodes if node.cpus])]
     line += ["-m", str(sum(node.memory for node in nodes))]
     if machine.hmat:
         line += ["-machine", "hmat=on"]
@@ -159,7 +166,7 @@ S390X = Platform(
 _TWO = (Node(2, 1024), Node(2, 1024))
 _FOUR = (Node(1, 512),) * 4
 # Half of them without CPUs: eight emulated CPUs on a small machine are slow.
-_EIGHT = (Node(1, 512), Node(0, 512)) * 4
+_EIGHT = (Node(1, 512),) * 4 + (Node(0, 512),) * 4
 # More nodes than bits in a word of the mask.
 _FORTY = (Node(2, 1024), *(Node(0, 64),) * 39)
 _EIGHTY = (Node(2, 1024), *(Node(0, 64),) * 79)

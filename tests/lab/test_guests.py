@@ -34,15 +34,19 @@ def kind(node: Node) -> set[str]:
     return {"memory-only", "cxl"} if node.memory else {"empty"}
 
 
-def assert_memory(machine: Machine, node: int, told: int) -> None:
-    """What a node has is what it was built of, less what the kernel keeps before it counts.
+def assert_memory(machine: Machine, told: dict[int, int]) -> None:
+    """What the nodes have is what they were built of, less what the kernel keeps before it counts.
 
-    That is the page structures, the bounce buffer for devices (64 MiB, on any
-    node), and on the first node the kernel's image and the firmware's share.
+    That is the page structures, a bounce buffer for devices (64 MiB, on any node), and on the
+    first node the kernel's image and the firmware's share.
     """
-    built = machine.nodes[node].memory * MIB
-    kept = built // 8 + (128 * MIB if node == 0 else 0)
-    assert built - kept <= told <= built, f"node {node}"
+    built = {number: node.memory * MIB for number, node in enumerate(machine.nodes)}
+    for number, memory in told.items():
+        assert memory <= built[number], f"node {number}"
+        kept = built[number] // 64 + (192 if number == 0 else 64) * MIB
+        assert memory >= built[number] - kept, f"node {number}"
+        assert bool(memory) == bool(built[number]), f"node {number}"
+    assert sum(told.values()) >= sum(built.values()) * 31 // 32 - 192 * MIB
 
 
 @on("*")
@@ -68,10 +72,12 @@ def test_topology(guest: Guest) -> None:
         built = machine.nodes[number]
         assert node["cpus"] == machine.cpus(number), f"node {number}"
         assert node["kind"] in kind(built), f"node {number}"
-        assert_memory(machine, number, node["memory_bytes"])
         assert node["distances"] == {
             str(other): machine.distance(number, other) for other in nodes
         }, f"node {number}"
+    assert_memory(machine, {number: node["memory_bytes"] for number, node in nodes.items()})
+    if len({node.cpus for node in machine.nodes} - {0}) == 1:
+        assert told["cpus"]["packages"] == sum(1 for node in machine.nodes if node.cpus)
     all_cpus = [cpu for number in nodes for cpu in machine.cpus(number)]
     assert told["allowed"]["cpus"] == all_cpus
     with_memory = [number for number in nodes if machine.nodes[number].memory]

@@ -34,7 +34,7 @@ def test_command_line_builds_the_machine(machine: Machine) -> None:
         assert options(line, "-numa") == []
         return
     assert options(line, "-m") == [str(sum(node.memory for node in machine.nodes))]
-    (cpus,) = options(line, "-smp")
+    cpus = options(line, "-smp")[0].partition(",")[0]
     given = [
         cpu
         for first, last in re.findall(r"node,.*cpus=(\d+)-(\d+)", "\n".join(line))
@@ -51,6 +51,8 @@ def test_command_line_builds_the_machine(machine: Machine) -> None:
     for (source, destination), value in distances.items():
         assert value == distances[destination, source]
         assert (value == LOCAL) == (source == destination)
+    with_cpus = [bool(node.cpus) for node in machine.nodes]
+    assert with_cpus == sorted(with_cpus, reverse=True)
     assert len(options(line, "-object")) == sum(1 for node in machine.nodes if node.memory)
 
 
@@ -59,7 +61,7 @@ def test_command_line_in_full() -> None:
     assert shlex.join(line) == (
         "qemu-system-x86_64 -machine q35 -cpu max -accel tcg -nographic -nodefaults -no-reboot"
         " -serial stdio -kernel /k -initrd /i -append 'console=ttyS0 loglevel=1 panic=-1'"
-        " -smp 4 -m 2048"
+        " -smp 4,sockets=2 -m 2048"
         " -object memory-backend-ram,id=memory0,size=1024M"
         " -numa node,nodeid=0,memdev=memory0,cpus=0-1"
         " -object memory-backend-ram,id=memory1,size=1024M"
