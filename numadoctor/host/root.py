@@ -6,7 +6,6 @@ It knows nothing of what the files mean.
 """
 
 import errno
-import json
 import os
 import stat
 from collections.abc import Callable
@@ -158,6 +157,8 @@ class FolderRoot:
 
     def _load(self, path: str, kind: type[T]) -> dict[str, T]:
         """The object of path to ``kind`` in one of our own files; empty where there is none."""
+        import json
+
         try:
             loaded = json.loads(self._read(path, READ_LIMIT))
         except FileNotFoundError:

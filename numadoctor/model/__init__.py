@@ -1,5 +1,7 @@
 """The vocabulary: frozen data that every other part speaks in. Imports nothing of ours."""
 
+from typing import TYPE_CHECKING
+
 from numadoctor.model.errors import (
     Denied,
     Malformed,
@@ -25,17 +27,19 @@ from numadoctor.model.finding import (
     warn,
 )
 from numadoctor.model.target import Target
-from numadoctor.model.topology import (
-    Allowed,
-    Cpu,
-    Device,
-    Initiator,
-    Node,
-    NodeKind,
-    Pool,
-    Remark,
-    Topology,
-)
+
+if TYPE_CHECKING:
+    from numadoctor.model.topology import (
+        Allowed,
+        Cpu,
+        Device,
+        Initiator,
+        Node,
+        NodeKind,
+        Pool,
+        Remark,
+        Topology,
+    )
 
 __all__ = [
     "Allowed",
@@ -69,3 +73,13 @@ __all__ = [
     "unknown",
     "warn",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # `numadoctor syscalls` does without the topology, and its classes take as
+    # long to make as all the rest.
+    if name in __all__:
+        from numadoctor.model import topology
+
+        return getattr(topology, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

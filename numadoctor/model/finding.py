@@ -1,7 +1,6 @@
 """What a check says: findings, their evidence and their fixes, and the report that holds them."""
 
 import enum
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -88,6 +87,8 @@ class Finding:
         """A name for this finding that survives restarts: 16 hex digits over id and subject."""
         # A subject may name a file, whose name may be no UTF-8.
         told = f"{self.id}\0{self.subject}".encode("utf-8", "backslashreplace")
+        import hashlib
+
         return hashlib.sha256(told).hexdigest()[:16]
 
 

@@ -266,6 +266,7 @@ class ProcessPlacement(NamedTuple):
     :ivar method: the one that was used for the large mappings
     :ivar because: why that one was chosen
     :ivar page_size: of ordinary pages, in bytes
+    :ivar thp_size: of transparent huge pages, in bytes, or None where the kernel has none
     :ivar seed: of the sample
     :ivar incomplete: what could not be examined, one line each
     :ivar remarks: what to bear in mind about the figures
@@ -280,6 +281,7 @@ class ProcessPlacement(NamedTuple):
     because: str
     cost: Cost
     page_size: int
+    thp_size: int | None = None
     seed: int = 0
     incomplete: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -288,3 +290,55 @@ class ProcessPlacement(NamedTuple):
     def pid(self) -> int | None:
         """The first of the processes."""
         return self.processes[0].pid if self.processes else None
+
+
+class Change(NamedTuple):
+    """How one thing changed between two looks. Amounts in bytes.
+
+    :ivar name: of the mapping, or its first address where it has none
+    :ivar before: resident; 0 when it was not there
+    :ivar after: resident; 0 when it is no longer there
+    :ivar by_node: node id to what came to it (negative: left it)
+    :ivar policy_before: text; empty when not known
+    :ivar policy_after: text; empty when not known
+    """
+
+    kind: Kind
+    name: str
+    before: int
+    after: int
+    by_node: MappingOf[int, int]
+    policy_before: str = ""
+    policy_after: str = ""
+
+    @property
+    def moved(self) -> int:
+        """Bytes that left a node while others gained as much."""
+        gained = sum(delta for delta in self.by_node.values() if delta > 0)
+        lost = -sum(delta for delta in self.by_node.values() if delta < 0)
+        return min(gained, lost)
+
+
+class Difference(NamedTuple):
+    """What changed between two looks at the same processes.
+
+    Changes that the intervals of a sample explain are left out. Counters are None where
+    either look lacks them.
+
+    :ivar nodes: node id to bytes before and after
+    :ivar changes: most bytes first
+    :ivar started: pids that are new
+    :ivar ended: pids that are gone
+    :ivar minor_faults: page faults in between, of processes that were there both times
+    """
+
+    before: int
+    after: int
+    nodes: MappingOf[int, tuple[int, int]]
+    changes: tuple[Change, ...]
+    started: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+    minor_faults: int | None = None
+    major_faults: int | None = None
+    swapped: int | None = None
+    migrated_pages: int | None = None

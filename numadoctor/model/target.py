@@ -10,10 +10,12 @@ class Target:
     :ivar pid: its id as the examined machine's /proc names it, or None for the
         calling process (whose children inherit all that is examined here)
     :ivar name: its command name
+    :ivar descendant: it was not asked for itself, but for an ancestor: that it ends is no news
     """
 
     pid: int | None = None
     name: str = ""
+    descendant: bool = False
 
     @property
     def proc(self) -> str:
