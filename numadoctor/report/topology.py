@@ -72,6 +72,8 @@ def _columns(
 
 
 def _table(topology: Topology, terminal: Terminal) -> list[str]:
+    # Tiers tell something only where there are several.
+    tiers = len({node.tier for node in topology.nodes}) > 1
     # What may be long comes last: that is where a line is cut.
     rows: list[list[object]] = [
         [
@@ -79,13 +81,13 @@ def _table(topology: Topology, terminal: Terminal) -> list[str]:
             node.kind.value,
             _bytes(node.memory_bytes),
             _bytes(node.free_bytes),
-            *(["-" if node.tier is None else node.tier] if topology.tiers else []),
+            *(["-" if node.tier is None else node.tier] if tiers else []),
             _format_ids(node.cpus),
             ", ".join(_device_counts(d for d in topology.devices if d.node == node.id)) or "-",
         ]
         for node in topology.nodes
     ]
-    tier = ["tier"] if topology.tiers else []
+    tier = ["tier"] if tiers else []
     headers = ["node", "kind", "memory", "free", *tier, "CPUs", "devices"]
     align = ["right", "left", "right", "right", *("right" for _ in tier), "left", "left"]
     return list(map(terminal.cut, _columns(headers, rows, align, terminal)))
