@@ -7,7 +7,7 @@ cited as evidence and, since nothing else reads the machine, recorded.
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from numadoctor.host import parsers
 from numadoctor.host.root import FACTS as FACTS_FOLDER
@@ -17,9 +17,11 @@ from numadoctor.model import (
     Malformed,
     Missing,
     ParseError,
-    Topology,
     Undecided,
 )
+
+if TYPE_CHECKING:
+    from numadoctor.model import Topology
 
 T = TypeVar("T")
 
@@ -174,7 +176,7 @@ class Host:
             raise Malformed(path, None, f"not JSON: {error}") from None
 
     @cached_property
-    def topology(self) -> Topology:
+    def topology(self) -> "Topology":
         """Nodes, CPUs, devices, and what the calling process may use."""
         from numadoctor.host.topology import read_topology
 
