@@ -14,6 +14,7 @@ COMMANDS = {
     "explain": "Tell what a check looks at, why it matters and how to fix it.",
     "interleave": "Allocate a pool by first touch and one that is placed, and compare.",
     "list": "List the checks and the sample hosts there are.",
+    "maps": "Show where the memory of a process is, by mapping and node.",
     "syscalls": "Tell which NUMA system calls work here, and who blocks the others.",
     "topology": "Show nodes, CPUs, memory, distances and the devices on each node.",
 }

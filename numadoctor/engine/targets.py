@@ -1,23 +1,176 @@
 """Finds the processes that are to be examined. Vanishing and EACCES are normal here."""
 
-from collections.abc import Iterable
+import os
+import re
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from numadoctor.model import Missing, Target, Undecided
+from numadoctor.host import parsers
+from numadoctor.model import Missing, ParseError, Target, Undecided, Vanished
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
 
+# docker-ID.scope, cri-containerd-ID.scope, crio-ID.scope, libpod-ID.scope, /docker/ID
+# (containers are named by at least so many digits of their id: docker ps shows 12).
+_CONTAINER_ID = re.compile(r"[0-9a-f]{12,64}")
 
-def find_targets(host: "Host", pids: Iterable[int]) -> tuple[list[Target], list[str]]:
-    """A target for each pid that is there, and a line for each that cannot be examined."""
-    targets, lines = [], []
-    for pid in dict.fromkeys(pids):
-        proc = f"/proc/{pid}"
+
+def find_targets(
+    host: "Host",
+    pids: Iterable[int],
+    *,
+    name: str | None = None,
+    cgroup: str | None = None,
+    container: str | None = None,
+    unit: str | None = None,
+    tree: bool = False,
+) -> tuple[list[Target], list[str]]:
+    """A target for each process that is there, and a line for each that cannot be examined.
+
+    :param pids: these processes
+    :param name: and those whose command name or command line this regular expression matches
+    :param cgroup: and those in this control group or below it: ``/system.slice/x.service``
+    :param container: and those of the container with this id, or the first 12 digits of it
+    :param unit: and those of this systemd unit; ``.service`` may be left out
+    :param tree: and all their descendants
+    :raises ParseError: ``name`` is no regular expression, ``container`` no id
+    """
+    processes = _Processes(host)
+    found = dict.fromkeys(pids)
+    lines: list[str] = []
+    for what, wanted, matches in _ways(processes, name, cgroup, container, unit):
+        more = [pid for pid in processes.pids if matches(pid)]
+        if not more:
+            lines.append(f"no process {what} {wanted}")
+        found.update(dict.fromkeys(more))
+    targets: list[Target] = []
+    for pid in processes.with_descendants(found) if tree else found:
+        descendant = pid not in found
         try:
-            targets.append(Target(pid, host.status(proc).name or str(pid)))
-        except Missing:
-            lines.append(f"pid {pid}: no such process")
+            name = host.status(f"/proc/{pid}").name or str(pid)
+            targets.append(Target(pid, name, descendant))
+        except (Missing, Vanished):
+            if not descendant:
+                lines.append(f"pid {pid}: no such process")
         except Undecided as error:
             lines.append(f"pid {pid}: {error}")
     return targets, lines
+
+
+def _ways(
+    processes: "_Processes",
+    name: str | None,
+    cgroup: str | None,
+    container: str | None,
+    unit: str | None,
+) -> Iterable[tuple[str, str, Callable[[int], bool]]]:
+    """In words, what was wanted, and the test of a pid, for each way that was given."""
+    if name is not None:
+        try:
+            pattern = re.compile(name)
+        except re.error as error:
+            raise ParseError("name pattern", name, str(error)) from None
+        hidden = processes.lineage(os.getpid()) if processes.host.live else set[int]()
+        yield (
+            "matches",
+            name,
+            lambda pid: pid not in hidden and any(map(pattern.search, processes.names(pid))),
+        )
+    if cgroup is not None:
+        group = "/" + cgroup.removeprefix("/sys/fs/cgroup").strip("/")
+        yield (
+            "is in control group",
+            group,
+            lambda pid: any(f"{path.rstrip('/')}/".startswith(f"{group.rstrip('/')}/")
+                            for path in processes.groups(pid)),
+        )  # fmt: skip
+    if container is not None:
+        if not _CONTAINER_ID.fullmatch(container):
+            raise ParseError("container id", container, "12 to 64 hexadecimal digits are expected")
+        yield (
+            "is of container",
+            container,
+            lambda pid: any(
+                found.startswith(container)
+                for path in processes.groups(pid)
+                for found in _CONTAINER_ID.findall(path)
+            ),
+        )
+    if unit is not None:
+        full = unit if re.search(r"\.(service|scope|slice)$", unit) else f"{unit}.service"
+        yield (
+            "is of unit",
+            full,
+            lambda pid: any(full in path.split("/") for path in processes.groups(pid)),
+        )
+
+
+class _Processes:
+    """All processes of a host, looked at when they are asked for."""
+
+    def __init__(self, host: "Host") -> None:
+        self.host = host
+        self._parents: dict[int, tuple[int, int]] | None = None
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        try:
+            return parsers.numbered(self.host.list("/proc"), "")
+        except Undecided:
+            return ()
+
+    def names(self, pid: int) -> tuple[str, ...]:
+        """What a process calls itself, and its command line."""
+        names = []
+        try:
+            names.append(self.host.parse(f"/proc/{pid}/stat", parsers.parse_stat).name)
+            names.append(" ".join(self.host.parse(f"/proc/{pid}/cmdline", parsers.parse_argv)))
+        except Undecided:
+            pass
+        return tuple(names)
+
+    def groups(self, pid: int) -> tuple[str, ...]:
+        """The paths of its control groups."""
+        try:
+            entries = self.host.parse(f"/proc/{pid}/cgroup", parsers.parse_proc_cgroup)
+        except Undecided:
+            return ()
+        return tuple(entry.path for entry in entries)
+
+    @property
+    def parents(self) -> dict[int, tuple[int, int]]:
+        """Pid to parent and start time."""
+        if self._parents is None:
+            self._parents = {}
+            for pid in self.pids:
+                try:
+                    stat = self.host.parse(f"/proc/{pid}/stat", parsers.parse_stat)
+                except Undecided:
+                    continue
+                self._parents[pid] = stat.parent, stat.start_ticks
+        return self._parents
+
+    def lineage(self, pid: int) -> set[int]:
+        """A process and its ancestors: who asks for a name has it in its own command line."""
+        found: set[int] = set()
+        while pid not in found and pid in self.parents:
+            found.add(pid)
+            pid = self.parents[pid][0]
+        return found
+
+    def with_descendants(self, pids: Iterable[int]) -> dict[int, None]:
+        """Each process and behind it its descendants, parents before children."""
+        children: dict[int, list[int]] = {}
+        for pid, (parent, start) in self.parents.items():
+            # A parent that is younger than its child has the pid of one that ended.
+            if parent in self.parents and self.parents[parent][1] <= start:
+                children.setdefault(parent, []).append(pid)
+        found: dict[int, None] = {}
+        pending = list(pids)[::-1]
+        while pending:
+            pid = pending.pop()
+            if pid not in found:
+                found[pid] = None
+                pending += sorted(children.get(pid, ()), reverse=True)
+        return found

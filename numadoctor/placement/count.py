@@ -7,13 +7,12 @@ from numadoctor.host.parsers import NumaMaps, parse_numa_maps, parse_policy, par
 from numadoctor.model import Malformed, ParseError, Undecided
 from numadoctor.model.placement import Method, Placement
 from numadoctor.placement import intervals, measure
-from numadoctor.placement.processes import Examined
 from numadoctor.placement.segments import Area, Crumbs, Segment, counted_areas, segments_of
 from numadoctor.placement.study import Study
 from numadoctor.placement.walk import read_numa_maps
 
 # In mappings of that size it is worth a look how the nodes alternate along them.
-_PATTERN_BYTES = 16 << 20
+_PATTERN_BYTES = 4 << 20
 _PATTERN_PAGES = 1000
 _PATTERN_MAPPINGS = 32
 
@@ -37,10 +36,10 @@ def count(study: Study, because: str, *, gently: bool) -> None:
         if numa.unknown:
             words = ", ".join(numa.unknown[:5])
             study.remarks.append(f"numa_maps of pid {pid} holds what is not understood: {words}")
-        process, maps = study.examined[pid]
         # The first mapping is the program's own: what shows there is the task's policy.
         policy = parse_policy(numa.meanings[numa.texts[0]].policy) if numa.texts else None
-        study.examined[pid] = Examined(process._replace(policy=policy), maps)
+        study.set_policy(pid, policy)
+        maps = study.examined[pid].maps
         if maps is None:
             study.remarks.append("without maps, shared memory counts once for each process")
         found, crumbs = counted_areas(pid, maps, numa, study.page_size, study.min_size)

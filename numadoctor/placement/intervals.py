@@ -73,6 +73,9 @@ def total(parts: Iterable[Mapping[int, Share]]) -> dict[int, Share]:
     Source: G. Y. Zou, A. Donner, "Construction of confidence limits about effect
     measures", Statistics in Medicine 27 (2008).
     """
+    parts = list(parts)
+    if len(parts) == 1:
+        return dict(parts[0])
     by_node: dict[int, list[Share]] = {}
     for part in parts:
         for node, share in part.items():

@@ -76,14 +76,16 @@ class PageAsker:
     def error(self, answer: Answer) -> Undecided:
         """What a failed call stands for."""
         number = answer.errno
-        if number == errno.ESRCH:
+        # EINVAL: what was a process has no memory any more (find_mm_struct() in mm/migrate.c).
+        if number in (errno.ESRCH, errno.EINVAL):
             return Vanished(self._what, number)
         if number in (errno.EPERM, errno.EACCES):
             # Nobody needs a right to ask about no page of one's own.
             own = move_pages(0, 0, 0, 0, 0)
             if own.returned < 0:
-                return Denied(self._what, number, "a system-call filter refuses move_pages")
-            return Denied(self._what, number, hint="run as the same user or with CAP_SYS_PTRACE")
+                hint = "numa_maps (--exact) tells the same"
+                return Denied(self._what, number, "a system-call filter refuses move_pages", hint)
+            return Denied(self._what, number)
         if number == errno.ENOSYS:
             reason = "move_pages is refused by a filter, or this kernel has no NUMA support"
             return Missing(self._what, number, reason)

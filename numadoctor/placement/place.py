@@ -77,4 +77,5 @@ def _choose(study: Study, *, sampling_only: bool) -> None:
                 study.drop(pid, error)
         else:
             study.restart()
-            count(study, f"{error.path}: {error.reason}", gently=True)
+            told = error.reason if "move_pages" in error.reason else f"{error.path}: {error.reason}"
+            count(study, told, gently=True)

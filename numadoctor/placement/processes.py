@@ -1,16 +1,17 @@
 """Reads what is to be known of a process before its pages are looked for. Nothing walks them."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from numadoctor.host import parsers
-from numadoctor.model import Denied, Missing, Undecided, Vanished
+from numadoctor.model import Denied, Missing, Target, Undecided, Vanished
 from numadoctor.model.placement import Process
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
     from numadoctor.host.parsers import Maps, ProcStatus
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -18,22 +19,31 @@ class Examined(NamedTuple):
     """A process and its mappings.
 
     :ivar maps: None when it could not be read (a captured folder may lack it)
+    :ivar descendant: it was asked for with an ancestor only
+    :ivar ended: why it could not be examined
     """
 
     process: Process
     maps: "Maps | None"
+    descendant: bool = False
+    ended: bool = False
+
+    def failed(self, error: Undecided) -> "Examined":
+        """The same, no longer to be examined because of ``error``."""
+        process = self.process._replace(problem=explain(error, self.process))
+        return self._replace(process=process, ended=isinstance(error, (Vanished, Missing)))
 
 
-def examine(host: "Host", pid: int, name: str = "") -> Examined:
+def examine(host: "Host", pid: int, target: Target) -> Examined:
     """Status, faults and mappings of a process. ``problem`` tells why it cannot be examined."""
     proc = f"/proc/{pid}"
-    status = _optional(lambda: host.status(proc))
-    stat = _optional(lambda: host.parse(f"{proc}/stat", parsers.parse_stat))
-    sched = _optional(lambda: host.parse(f"{proc}/sched", parsers.parse_sched))
+    status = optional(host.status, proc)
+    stat = optional(host.parse, f"{proc}/stat", parsers.parse_stat)
+    sched = optional(host.parse, f"{proc}/sched", parsers.parse_sched)
     migrated = sched.values.get("numa_pages_migrated") if sched else None
     process = Process(
         pid=pid,
-        name=(status.name if status else None) or name,
+        name=(status.name if status else None) or target.name,
         uid=status.uids[0] if status and status.uids else None,
         namespace_pids=status.nspid if status else (),
         threads=status.threads if status else None,
@@ -44,23 +54,29 @@ def examine(host: "Host", pid: int, name: str = "") -> Examined:
         major_faults=stat.major_faults if stat else None,
         migrated_pages=None if migrated is None else int(migrated),
     )
+    examined = Examined(process, None, target.descendant)
     if stat is not None and stat.state in ("Z", "X"):
-        return Examined(process._replace(problem="it has ended"), None)
+        return examined.failed(Vanished(proc))
     try:
         maps = host.parse(f"{proc}/maps", parsers.parse_maps)
     except Undecided as error:
-        problem = "" if isinstance(error, Missing) and not host.live else explain(error, process)
-        return Examined(process._replace(problem=problem), None)
-    return Examined(process._replace(mappings=len(maps)), maps)
+        # A captured folder may hold numa_maps alone.
+        captured = isinstance(error, Missing) and not host.live
+        return examined if captured else examined.failed(error)
+    if not len(maps) and process.resident is None:
+        # A kernel thread. Among descendants it is no more worth a word than one that ended.
+        process = process._replace(problem="it has no memory of its own")
+        return examined._replace(process=process, ended=True)
+    return examined._replace(process=process._replace(mappings=len(maps)), maps=maps)
 
 
 def explain(error: Undecided, process: Process) -> str:
     """Why a process could not be examined, and what helps: one line."""
-    if isinstance(error, Denied):
+    if isinstance(error, Denied) and not error.hint:
         owner = "another user" if process.uid is None else f"uid {process.uid}"
-        hint = error.hint or "run as the same user or with CAP_SYS_PTRACE"
-        return f"cannot read {error.path}: {error.reason} (process of {owner}): {hint}"
-    if isinstance(error, (Vanished, Missing)):
+        told = f"cannot read {error.path}: {error.reason} (process of {owner})"
+        return f"{told}: run as the same user or with CAP_SYS_PTRACE"
+    if isinstance(error, (Vanished, Missing)) and "move_pages" not in error.reason:
         return "no such process, or it ended while it was examined"
     return str(error)
 
@@ -72,8 +88,9 @@ def _resident(status: "ProcStatus | None") -> int | None:
     return status.vm_rss + (status.hugetlb_pages or 0)
 
 
-def _optional(read: Callable[[], T]) -> T | None:
+def optional(read: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T | None:
+    """What ``read`` gives, or None where it cannot be read."""
     try:
-        return read()
+        return read(*arguments, **keywords)
     except Undecided:
         return None

@@ -9,7 +9,6 @@ from numadoctor.placement import intervals, measure
 from numadoctor.placement.huge import huge_page_devices
 from numadoctor.placement.measure import Sample
 from numadoctor.placement.population import Population
-from numadoctor.placement.processes import Examined
 from numadoctor.placement.segments import Area, Segment, mapped_areas, segments_of
 from numadoctor.placement.shared_policy import SHARED_POLICY_KINDS, shared_policy
 from numadoctor.placement.study import Study
@@ -155,14 +154,13 @@ def _task_policies(study: Study) -> dict[int, Policy]:
     """The policy of the main thread of each process, where it can be read."""
     policies = {}
     for pid in study.pids:
-        process, maps = study.examined[pid]
         try:
             policy = task_policy(f"/proc/{pid}/numa_maps")
         except Undecided:
             continue
         if policy is not None:
             policies[pid] = policy
-        study.examined[pid] = Examined(process._replace(policy=policy), maps)
+        study.set_policy(pid, policy)
     return policies
 
 

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from numadoctor.model import Target, Undecided, Vanished
-from numadoctor.model.placement import Method, Placement, ProcessPlacement
+from numadoctor.model.placement import Method, Placement, Policy, ProcessPlacement
 from numadoctor.placement import intervals
 from numadoctor.placement.asker import ABSENT, Account, Asker
 from numadoctor.placement.measure import Remainders
-from numadoctor.placement.processes import Examined, examine, explain
+from numadoctor.placement.processes import Examined, examine, optional
 
 if TYPE_CHECKING:
     from random import Random
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from numadoctor.host import Host
     from numadoctor.placement.move_pages import PageAsker
     from numadoctor.placement.walk import Ahead
+
+
+_THP_SIZE = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"
 
 
 class _LastingAsker:
@@ -87,13 +90,17 @@ class Study:
         """Read what is to be known of each before its pages are looked for."""
         for target in targets:
             pid = _pid(target)
-            self.examined.setdefault(pid, examine(self.host, pid, target.name))
+            self.examined.setdefault(pid, examine(self.host, pid, target))
 
     def drop(self, pid: int, error: Undecided) -> None:
         """A process can no longer be examined; what is known of it stays."""
-        process, maps = self.examined[pid]
-        self.examined[pid] = Examined(process._replace(problem=explain(error, process)), maps)
+        self.examined[pid] = self.examined[pid].failed(error)
         self.askers.pop(pid, None)
+
+    def set_policy(self, pid: int, policy: Policy | None) -> None:
+        """Tell the task policy of a process."""
+        found = self.examined[pid]
+        self.examined[pid] = found._replace(process=found.process._replace(policy=policy))
 
     def find_askers(self) -> Undecided | None:
         """Make an asker for each process; what is in the way if they may not be asked about."""
@@ -136,9 +143,12 @@ class Study:
         remainders = self.remainders.result()
         shares = [p.by_node for p in mappings] + [r.by_node for r in remainders]
         nodes = intervals.total(shares)
-        processes = tuple(found.process for found in self.examined.values())
+        gone = [found for found in self.examined.values() if found.ended and found.descendant]
+        if gone:
+            self.remarks.append(f"{len(gone)} descendants ended meanwhile")
+        kept = [found.process for found in self.examined.values() if found not in gone]
         return ProcessPlacement(
-            processes=processes,
+            processes=tuple(kept),
             mappings=mappings,
             remainders=remainders,
             nodes=nodes,
@@ -147,10 +157,11 @@ class Study:
             because=self.because,
             cost=self.account.cost(time.perf_counter() - self.begin),
             page_size=self.page_size,
+            thp_size=optional(self.host.integer, _THP_SIZE),
             seed=self.seed,
             incomplete=tuple(
                 f"pid {process.pid}{process.name and ' ' + process.name}: {process.problem}"
-                for process in processes
+                for process in kept
                 if process.problem
             ),
             remarks=tuple(dict.fromkeys(self.remarks)),

@@ -1,9 +1,16 @@
 import errno
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from numadoctor.engine.targets import find_targets
 from numadoctor.host import Host
-from numadoctor.model import Denied, Target
+from numadoctor.model import Denied, ParseError, Target
 from tests.memory import MemoryRoot
+from tests.placement.captured import host, stat
 
 
 def test_each_pid_is_a_target_or_a_line() -> None:
@@ -26,3 +33,105 @@ def test_each_pid_is_a_target_or_a_line() -> None:
 
 def test_no_pid_is_no_target() -> None:
     assert find_targets(Host(MemoryRoot()), []) == ([], [])
+
+
+def found(**how: Any) -> list[int]:
+    """The pids of the captured engine's machine that are chosen."""
+    targets, lines = find_targets(host(), [], **how)
+    assert lines == []
+    return [target.pid or 0 for target in targets]
+
+
+def test_by_name_and_command_line() -> None:
+    assert found(name="^other$") == [20]
+    assert found(name="--port 1[01]") == [10, 11]
+    assert found(name="engine") == [10, 11, 12]
+
+
+def test_by_control_group() -> None:
+    assert found(cgroup="/system.slice") == [1, 10, 11, 12]
+    assert found(cgroup="/sys/fs/cgroup/system.slice/engine.service/") == [1, 10, 11, 12]
+    assert found(cgroup="/docker") == [20]
+    assert found(cgroup="/") == [1, 10, 11, 12, 20]
+    # A name that another begins with is not that other.
+    assert find_targets(host(), [], cgroup="/system") == (
+        [],
+        ["no process is in control group /system"],
+    )
+
+
+def test_by_unit() -> None:
+    assert found(unit="engine") == found(unit="engine.service") == [1, 10, 11, 12]
+    assert found(unit="system.slice") == [1, 10, 11, 12]
+
+
+def test_by_container() -> None:
+    assert found(container="0123456789ab") == [20]
+    assert found(container="0123456789abcdef" * 4) == [20]
+    assert find_targets(host(), [], container="f" * 12)[0] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/system.slice/docker-{id}.scope",
+        "/kubepods.slice/kubepods-pod1.slice/cri-containerd-{id}.scope",
+        "/machine.slice/libpod-{id}.scope/container",
+        "/kubepods/besteffort/pod1/crio-{id}",
+    ],
+)
+def test_containers_of_every_engine(path: str) -> None:
+    files = {"/proc/20/cgroup": f"0::{path.format(id='abcdef012345' + '0' * 52)}\n"}
+    targets, _ = find_targets(host(files), [], container="abcdef012345")
+    assert [target.pid for target in targets] == [20]
+
+
+def test_the_tree_has_parents_before_children() -> None:
+    targets, _ = find_targets(host(), [10], tree=True)
+    assert [(t.pid, t.descendant) for t in targets] == [(10, False), (11, True), (12, True)]
+    targets, _ = find_targets(host(), [12, 10], tree=True)
+    assert [(t.pid, t.descendant) for t in targets] == [(12, False), (10, False), (11, True)]
+    assert len(find_targets(host(), [1], tree=True)[0]) == 5
+
+
+def test_a_child_is_younger_than_its_parent() -> None:
+    # Pid 10 ended and was given again: 11 is not the child of the new one.
+    files = {"/proc/10/stat": stat("engine", 10, 1, start=500)}
+    targets, _ = find_targets(host(files), [10], tree=True)
+    assert [target.pid for target in targets] == [10]
+
+
+def test_a_circle_of_parents_ends() -> None:
+    files = {"/proc/10/stat": stat("engine", 10, 12)}
+    targets, _ = find_targets(host(files), [10], tree=True)
+    assert [target.pid for target in targets] == [10, 11, 12]
+
+
+def test_descendants_that_are_gone_are_no_line() -> None:
+    targets, lines = find_targets(host({"/proc/12/status": None}), [10], tree=True)
+    assert [target.pid for target in targets] == [10, 11]
+    assert lines == []
+
+
+def test_what_matches_nothing_is_a_line() -> None:
+    assert find_targets(host(), [], name="nobody") == ([], ["no process matches nobody"])
+    assert find_targets(Host(MemoryRoot()), [], unit="x")[1] == ["no process is of unit x.service"]
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"name": "("}, "bad name pattern"),
+        ({"container": "web"}, "bad container id"),
+        ({"container": "ABCDEF012345"}, "bad container id"),
+    ],
+)
+def test_what_is_no_pattern_or_id_is_refused(how: dict[str, str], told: str) -> None:
+    with pytest.raises(ParseError, match=told):
+        find_targets(host(), [], **how)  # type: ignore[arg-type]
+
+
+def test_who_asks_for_a_name_does_not_find_itself() -> None:
+    name = " ".join(Path("/proc/self/cmdline").read_text().split("\0"))[:40]
+    targets, _ = find_targets(Host(), [], name=re.escape(name.strip()))
+    assert os.getpid() not in [target.pid for target in targets]

@@ -1,0 +1,50 @@
+"""The threads of a process: where each may run, where it ran last, and its own memory policy."""
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from numadoctor.host import parsers
+from numadoctor.host.parsers import parse_policy
+from numadoctor.model import Undecided
+from numadoctor.model.placement import Policy, Thread
+from numadoctor.placement.processes import optional
+from numadoctor.placement.walk import task_policy
+
+if TYPE_CHECKING:
+    from numadoctor.host import Host
+
+
+def read_threads(host: "Host", pid: int | None) -> tuple[Thread, ...]:
+    """The threads of a process by id; a thread that ends meanwhile is left out.
+
+    On a live machine the policy of a thread is read from the first line of its
+    numa_maps, for which one small mapping is walked.
+
+    :param pid: None for the calling process
+    :raises Denied, Missing, Vanished: the threads cannot be listed
+    """
+    folder = f"/proc/{os.getpid() if pid is None else pid}/task"
+    threads = []
+    for tid in parsers.numbered(host.list(folder), ""):
+        with suppress(Undecided):
+            status = host.status(f"{folder}/{tid}")
+            stat = optional(host.parse, f"{folder}/{tid}/stat", parsers.parse_stat)
+            threads.append(
+                Thread(
+                    tid,
+                    status.name or "",
+                    status.cpus_allowed,
+                    status.mems_allowed,
+                    stat.last_cpu if stat else None,
+                    _policy(host, f"{folder}/{tid}/numa_maps"),
+                )
+            )
+    return tuple(threads)
+
+
+def _policy(host: "Host", path: str) -> Policy | None:
+    if host.live:
+        return optional(task_policy, path)
+    numa = optional(host.parse, path, parsers.parse_numa_maps)
+    return parse_policy(numa.pages[0].policy) if numa and numa.pages else None
