@@ -20,6 +20,7 @@ makes a file, a symbolic link, a path that gives an errno, or removes one.
 
 import errno
 import json
+import os
 import re
 import shutil
 from dataclasses import dataclass, field
@@ -60,8 +61,7 @@ class Tree:
             place.symlink_to(target)
         for path, text in self.files.items():
             place = folder / path[1:]
-            if place.is_symlink():
-                place.unlink()
+            _remove(place)
             place.parent.mkdir(parents=True, exist_ok=True)
             # \0 stands for the NUL byte that some files of /proc hold.
             place.write_bytes(text.replace("\\0", "\0").encode())
@@ -69,19 +69,31 @@ class Tree:
             place = folder / ERRORS[1:]
             place.parent.mkdir(parents=True, exist_ok=True)
             known = json.loads(place.read_text()) if place.exists() else {}
+            _remove(place)
             place.write_text(json.dumps({**known, **self.errors}))
         return folder
 
 
 def copy_sample(name: str, folder: Path) -> None:
-    """Copy the sample host ``name`` to ``folder``, its stored links made into symbolic ones."""
-    shutil.copytree(sample_folder(name), folder, dirs_exist_ok=True)
+    """Copy the sample host ``name`` to ``folder``, its stored links made into symbolic ones.
+
+    Files are linked, not copied, where that can be: a file of the copy is to be
+    replaced, never written into.
+    """
+    shutil.copytree(sample_folder(name), folder, dirs_exist_ok=True, copy_function=_link)
     stored = folder / LINKS[1:]
     for path, target in json.loads(stored.read_text()).items():
         place = folder / path[1:]
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(target)
     stored.unlink()
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without hard links
+        shutil.copy(source, target)
 
 
 def _remove(place: Path) -> None:
