@@ -1,1 +1,1 @@
-
+"""The built-in checks, one module a topic; they reach the machine through their host alone."""

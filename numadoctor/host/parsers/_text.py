@@ -30,6 +30,7 @@ def error(what: str, data: bytes, reason: str) -> ParseError:
 
 
 def words(data: bytes) -> list[bytes]:
+    """The words between blanks and NULs."""
     return data.replace(b"\0", b" ").split()
 
 
