@@ -23,6 +23,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,7 +52,8 @@ class Tree:
         """Lay the tree out below ``folder`` and return it."""
         folder.mkdir(parents=True, exist_ok=True)
         if self.base:
-            copy_sample(self.base, folder)
+            # What follows replaces files and writes into none.
+            copy_sample(self.base, folder, _link)
         for path in self.removed:
             _remove(folder / path[1:])
         for path, target in self.links.items():
@@ -74,13 +76,9 @@ class Tree:
         return folder
 
 
-def copy_sample(name: str, folder: Path) -> None:
-    """Copy the sample host ``name`` to ``folder``, its stored links made into symbolic ones.
-
-    Files are linked, not copied, where that can be: a file of the copy is to be
-    replaced, never written into.
-    """
-    shutil.copytree(sample_folder(name), folder, dirs_exist_ok=True, copy_function=_link)
+def copy_sample(name: str, folder: Path, copy: Callable[[str, str], object] = shutil.copy2) -> None:
+    """Copy the sample host ``name`` to ``folder``, its stored links made into symbolic ones."""
+    shutil.copytree(sample_folder(name), folder, dirs_exist_ok=True, copy_function=copy)
     stored = folder / LINKS[1:]
     for path, target in json.loads(stored.read_text()).items():
         place = folder / path[1:]
@@ -93,7 +91,7 @@ def _link(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError:  # another file system, or one without hard links
-        shutil.copy(source, target)
+        shutil.copy2(source, target)
 
 
 def _remove(place: Path) -> None:
