@@ -37,14 +37,13 @@ def kind(node: Node) -> set[str]:
 def assert_memory(machine: Machine, told: dict[int, int]) -> None:
     """What the nodes have is what they were built of, less what the kernel keeps before it counts.
 
-    That is the page structures, a bounce buffer for devices (64 MiB, on any node), and on the
-    first node the kernel's image and the firmware's share.
+    That is the page structures (a 64th), and on any node the kernel's image, a bounce buffer for
+    devices (64 MiB) and at times the initramfs: not more than 192 MiB in all.
     """
     built = {number: node.memory * MIB for number, node in enumerate(machine.nodes)}
     for number, memory in told.items():
         assert memory <= built[number], f"node {number}"
-        kept = built[number] // 64 + (192 if number == 0 else 64) * MIB
-        assert memory >= built[number] - kept, f"node {number}"
+        assert memory >= built[number] * 31 // 32 - 192 * MIB, f"node {number}"
         assert bool(memory) == bool(built[number]), f"node {number}"
     assert sum(told.values()) >= sum(built.values()) * 31 // 32 - 192 * MIB
 
