@@ -8,7 +8,7 @@ import pytest
 from tests.lab import guest_allocator as inside
 from tests.lab.guests import Guest, on
 
-SEVERAL = ("x86_64-[248]n-*", "aarch64-2n-*", "ppc64le-2n-*")
+SEVERAL = ("x86_64-[248]n-*", "aarch64-[248]n-*", "ppc64le-[248]n-*")
 TWO = ("x86_64-2n-*", "aarch64-2n-*", "ppc64le-2n-*")
 MODERN = ("x86_64-2n-6.12", "aarch64-2n-6.12")
 MIB = 1 << 20
