@@ -85,7 +85,7 @@ def test_topology(guest: Guest) -> None:
 
 @on("x86_64-tiers-*")
 def test_slow_tier(guest: Guest) -> None:
-    """The node without CPUs is a tier of its own, below the others, with the HMAT's figures."""
+    """The node without CPUs, slow by the HMAT, is a tier of its own below the others."""
     told = numadoctor(guest, "topology")
     (fast, slow) = sorted((int(tier), nodes) for tier, nodes in told["tiers"].items())
     assert (fast[1], slow[1]) == ([0, 1], [2])
