@@ -79,8 +79,9 @@ def parse_isolcpus(data: bytes) -> tuple[int, ...]:
     return parse_list(rest)
 
 
-format_list = id_list
-"""The ids as a list in the kernel's format: the inverse of parse_list."""
+def format_list(ids: Iterable[int]) -> str:
+    """The ids as a list in the kernel's format: the inverse of parse_list."""
+    return id_list(ids)
 
 
 def _hex_words(data: bytes) -> list[bytes]:
