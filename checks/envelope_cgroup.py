@@ -227,7 +227,7 @@ def _raise_hugetlb(pool: _HugePool, path: str) -> tuple[Fix, ...]:
 def _memory_limit(host: "Host", target: Target, cgroup: Cgroup) -> Iterator[Finding]:
     total = memory_total(host)
     found = cgroup.limit("memory.max", "memory", "memory.limit_in_bytes")
-    soft = cgroup.limit("memory.high", "memory", "no such file in version 1")
+    soft = cgroup.limit("memory.high", "memory", None)
     if soft is not None and (found is None or soft[0] < found[0]):
         yield warn(
             f"memory above {amount(soft[0])} is throttled ({soft[1].rpartition('/')[2]})",

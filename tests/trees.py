@@ -65,8 +65,10 @@ class Tree:
             place = folder / path[1:]
             _remove(place)
             place.parent.mkdir(parents=True, exist_ok=True)
-            # \0 stands for the NUL byte that some files of /proc hold.
-            place.write_bytes(text.replace("\\0", "\0").encode())
+            # \0 stands for the NUL byte that some files of /proc hold; those have no lines.
+            if "\\0" in text:
+                text = text.removesuffix("\n").replace("\\0", "\0")
+            place.write_bytes(text.encode())
         if self.errors:
             place = folder / ERRORS[1:]
             place.parent.mkdir(parents=True, exist_ok=True)

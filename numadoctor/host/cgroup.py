@@ -72,23 +72,26 @@ class Cgroup:
                 return
             directory = posixpath.dirname(directory)
 
-    def limit(self, v2: str, v1_controller: str, v1: str) -> tuple[int, str] | None:
+    def limit(self, v2: str, v1_controller: str, v1: str | None) -> tuple[int, str] | None:
         """The tightest limit (in the file's unit) and the file that sets it; None if unlimited.
 
         Limits above the part of the tree that is mounted here cannot be seen.
 
         :param v2: the file in a v2 directory ("memory.max")
         :param v1_controller: the controller of the v1 file ("memory")
-        :param v1: the file in a v1 directory ("memory.limit_in_bytes")
+        :param v1: the file in a v1 directory ("memory.limit_in_bytes"); None where
+            v1 has no such limit
         :raises Missing: the process's cgroup is not to be seen at all
         :raises Denied: a file is there and may not be read
         :raises Malformed: a file holds no limit
         """
-        controller, name = (v1_controller, v1)
+        controller, name = v1_controller, v1
         if controller not in self.directories:
             controller, name = UNIFIED, v2
         if controller not in self.directories:
             raise self._unseen()
+        if name is None:
+            return None
         tightest: tuple[int, str] | None = None
         for directory in self.ancestors(controller):
             path = f"{directory}/{name}"
