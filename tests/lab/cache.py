@@ -1,7 +1,9 @@
 """The cache folder: what the lab downloads and builds, kept under a key of its inputs."""
 
+import atexit
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -47,6 +49,27 @@ def entry(kind: str, inputs: Any, build: Callable[[Path], None]) -> Path:
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
         os.utime(path)
+    return path
+
+
+@functools.cache
+def scratch() -> Path:
+    """A folder for this process, removed when it ends, or by the next one when it was killed."""
+    with lock("session"):
+        for old in folder().glob("session-*"):
+            with contextlib.suppress(OSError), (old / "lock").open("w") as held:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(old, ignore_errors=True)
+        path = Path(tempfile.mkdtemp(prefix="session-", dir=folder()))
+        path.chmod(0o755)  # a container's user must be able to enter
+        own = (path / "lock").open("w")
+        fcntl.flock(own, fcntl.LOCK_EX)
+
+    def remove() -> None:
+        own.close()
+        shutil.rmtree(path, ignore_errors=True)
+
+    atexit.register(remove)
     return path
 
 

@@ -228,7 +228,7 @@ class Fleet:
 def _initrd(architecture: str) -> Path:
     """The root file system with the project in it, as the kernel unpacks it into memory."""
     # The kernel unpacks several archives in a row, one over the other.
-    archive = project.scratch() / f"initrd-{architecture}"
+    archive = cache.scratch() / f"initrd-{architecture}"
     with archive.open("wb") as file:
         for part in (_base(architecture), _overlay()):
             with part.open("rb") as content:
@@ -247,13 +247,13 @@ def _base(architecture: str) -> Path:
 
 @only_once
 def _overlay() -> Path:
-    folder = project.scratch() / "overlay"
+    folder = cache.scratch() / "overlay"
     shutil.copytree(project.project(), folder / project.PROJECT[1:])
     shutil.copytree(project.dependencies(), folder / project.DEPENDENCIES[1:])
     environment = " ".join(f"{name}={value}" for name, value in project.ENVIRONMENT.items())
     (folder / "init").write_text(_INIT.format(environment=environment))
     (folder / "init").chmod(0o755)
-    _pack(folder, archive := project.scratch() / "overlay.cpio")
+    _pack(folder, archive := cache.scratch() / "overlay.cpio")
     return archive
 
 

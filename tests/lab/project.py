@@ -8,7 +8,6 @@ packages of the root file system's architecture instead.
 import functools
 import re
 import shutil
-import tempfile
 from importlib import metadata
 from pathlib import Path
 
@@ -50,21 +49,9 @@ def lay_out(into: Path) -> None:
 
 
 @functools.cache
-def _scratch() -> tempfile.TemporaryDirectory[str]:
-    scratch = tempfile.TemporaryDirectory(prefix="numadoctor-lab-")
-    Path(scratch.name).chmod(0o755)  # a container's user must be able to enter
-    return scratch
-
-
-def scratch() -> Path:
-    """A folder for this session, removed when Python ends."""
-    return Path(_scratch().name)
-
-
-@functools.cache
 def project() -> Path:
     """A folder with the project as it is installed, made once a session."""
-    folder = scratch() / "project"
+    folder = cache.scratch() / "project"
     lay_out(folder)
     return folder
 

@@ -1,5 +1,6 @@
 """The lab's own rules, without a container or a guest."""
 
+import fcntl
 import itertools
 import os
 import re
@@ -130,6 +131,34 @@ def test_entry_that_nobody_uses_makes_room() -> None:
         os.utime(path, (0, 0))
     cache.entry("thing", [3], writes("new"))
     assert [path.exists() for path in (old, used, apart)] == [False, True, True]
+
+
+def session(ending: str) -> tuple[str, list[str]]:
+    """The folder of a session that ends so, and all that are left after it."""
+    program = (
+        "import os\nfrom tests.lab import cache\nprint(cache.scratch().name, flush=True)\n" + ending
+    )
+    name = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    return name, [path.name for path in cache.folder().glob("session-*")]
+
+
+@pytest.mark.usefixtures("cache_folder")
+def test_folder_of_a_killed_session_is_removed_by_the_next() -> None:
+    (cache.folder() / "session-of-another").mkdir()
+    with (cache.folder() / "session-of-another" / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        name, left = session("")
+        assert left == ["session-of-another"]
+        name, left = session("os.kill(os.getpid(), 9)")
+        assert sorted(left) == sorted([name, "session-of-another"])
+        assert session("")[1] == ["session-of-another"]
+    assert session("")[1] == []
 
 
 def test_versions_are_compared_as_numbers() -> None:
