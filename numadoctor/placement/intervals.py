@@ -2,15 +2,35 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from numadoctor.model.placement import Share
 
-# The 97.5 % point of the normal distribution.
-_Z = 1.959963984540054
+_CONFIDENCE = 0.95
 
 
-def proportion(hits: int, asked: int) -> tuple[float, float]:
+@lru_cache(maxsize=64)
+def _z(together: int) -> float:
+    """How many standard deviations the interval of one of so many proportions reaches.
+
+    Each may miss the truth that much more seldom that all together hold it
+    (Bonferroni). The inverse of the normal distribution, by halving.
+    """
+    low, high = 0.0, 10.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        if math.erfc(middle / math.sqrt(2)) > (1 - _CONFIDENCE) / together:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def proportion(hits: int, asked: int, together: int = 1) -> tuple[float, float]:
     """The 95 % interval of a proportion of which ``hits`` of ``asked`` were seen.
+
+    With ``together`` such proportions from one sample, all intervals hold the
+    truth at once in 95 % of samples.
 
     Wilson's score interval with continuity correction: unlike the usual one it
     never is empty at 0 and 1, and it covers the truth in at least 94.9 % of
@@ -21,10 +41,11 @@ def proportion(hits: int, asked: int) -> tuple[float, float]:
     """
     if asked == 0:
         return 0.0, 1.0
-    p, n, zz = hits / asked, asked, _Z * _Z
+    p, n, z = hits / asked, asked, _z(together)
+    zz = z * z
     middle, width = 2 * n * p + zz, 2 * (n + zz)
-    low = (middle - 1 - _Z * _root(zz - 2 - 1 / n + 4 * p * (n * (1 - p) + 1))) / width
-    high = (middle + 1 + _Z * _root(zz + 2 - 1 / n + 4 * p * (n * (1 - p) - 1))) / width
+    low = (middle - 1 - z * _root(zz - 2 - 1 / n + 4 * p * (n * (1 - p) + 1))) / width
+    high = (middle + 1 + z * _root(zz + 2 - 1 / n + 4 * p * (n * (1 - p) - 1))) / width
     return (max(0.0, low) if hits else 0.0), (min(1.0, high) if hits < asked else 1.0)
 
 
@@ -50,17 +71,17 @@ def sampled(hits: Mapping[int, int], asked: int, population: int, most: int) -> 
     :param population: bytes the sample stands for
     :param most: bytes that can be resident at most, from another source
     """
-    present = sum(hits.values())
+    present, together = sum(hits.values()), max(1, len(hits))
     shares = {}
     for node, seen in sorted(hits.items()):
-        low, high = proportion(seen, asked)
+        low, high = proportion(seen, asked, together)
         estimate = min(round(population * seen / asked), most)
         shares[node] = Share(
             estimate,
             min(round(population * low), estimate),
             max(min(round(population * high), most), estimate),
             seen / present,
-            *proportion(seen, present),
+            *proportion(seen, present, together),
         )
     return shares
 

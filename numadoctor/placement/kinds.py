@@ -1,13 +1,12 @@
 """What a mapping is of, from the name and the flags the kernel gives it."""
 
-import re
-
 from numadoctor.model.placement import Kind
 
 _DELETED = " (deleted)"
-_SYSV = re.compile(r"/SYSV[0-9a-f]{8}")
-_LIBRARY = re.compile(r"\.so(\.[0-9.]+)?$")
-_WEIGHTS = re.compile(r"\.(safetensors|gguf|ggml|bin|pt|pth|ckpt|onnx|npy|npz|msgpack|tensors)$")
+_WEIGHTS = (
+    ".safetensors", ".gguf", ".ggml", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".npy", ".npz",
+    ".msgpack", ".tensors",
+)  # fmt: skip
 _SYSTEM = ("/usr/", "/lib/", "/lib64/", "/opt/conda/lib/", "/nix/store/", "/etc/", "/var/cache/")
 _SHARED_MEMORY = ("/dev/shm/", "/run/shm/")
 
@@ -38,7 +37,8 @@ def kind_of(name: str, *, length: int, shared: bool, program: bool, huge: bool) 
         # A private mapping of the device is private anonymous memory (mmap_zero() in
         # drivers/char/mem.c); shared anonymous memory has the name, and no file of that name.
         return Kind.SHARED_ANONYMOUS if shared or name != path else Kind.ANONYMOUS
-    if _SYSV.fullmatch(path):
+    # /SYSV and the key in eight hexadecimal digits: newseg() in ipc/shm.c.
+    if path.startswith("/SYSV") and len(path) == 13:
         return Kind.SYSV
     if path.startswith("/memfd:"):
         return Kind.MEMFD
@@ -62,9 +62,11 @@ def _bracketed(name: str) -> Kind:
 
 
 def _file(path: str, length: int, program: bool) -> Kind:
-    if program or _LIBRARY.search(path):
+    # libc.so, libc.so.6
+    _, dot, version = path.rpartition("/")[2].partition(".so")
+    if program or (dot and version.replace(".", "0").isdecimal()) or path.endswith(".so"):
         return Kind.LIBRARY
-    if _WEIGHTS.search(path) and length >= _WEIGHTS_BYTES:
+    if path.endswith(_WEIGHTS) and length >= _WEIGHTS_BYTES:
         return Kind.MODEL
     if length >= _LARGE_FILE_BYTES and not path.startswith(_SYSTEM):
         return Kind.MODEL

@@ -69,9 +69,17 @@ def test_what_was_counted_has_no_width() -> None:
 def test_what_was_sampled_has_both_intervals() -> None:
     shares = sampled({0: 50, 8: 30}, asked=100, population=1000, most=1000)
     assert [shares[0].bytes, shares[8].bytes] == [500, 300]
-    assert (shares[0].low, shares[0].high) == tuple(round(1000 * p) for p in proportion(50, 100))
+    low, high = proportion(50, 100, together=2)
+    assert (shares[0].low, shares[0].high) == (round(1000 * low), round(1000 * high))
     assert shares[0].fraction == 50 / 80
-    assert (shares[0].fraction_low, shares[0].fraction_high) == proportion(50, 80)
+    assert (shares[0].fraction_low, shares[0].fraction_high) == proportion(50, 80, together=2)
+
+
+@pytest.mark.parametrize(("together", "z"), [(1, 1.959964), (2, 2.241403), (4, 2.497705)])
+def test_several_shares_hold_together(together: int, z: float) -> None:
+    # In the middle of a large sample the interval is that of the normal distribution.
+    low, high = proportion(500_000, 1_000_000, together)
+    assert (high - low) / 2 == pytest.approx(z * 0.0005, rel=0.002)
 
 
 def test_no_more_than_can_be_resident() -> None:

@@ -1,32 +1,31 @@
 """/proc/PID/numa_maps: the memory policy of each mapping, and the nodes its pages lie on."""
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from numadoctor.host.parsers._addresses import Table
 from numadoctor.host.parsers._text import count, decode
-from numadoctor.host.parsers.lists import MAX_ID
+from numadoctor.host.parsers.lists import MAX_ID, parse_list
+from numadoctor.model.errors import ParseError
 from numadoctor.model.placement import Policy
 
 # mpol_to_str() writes into 64 bytes, the last of them NUL: a text of this length may lack its end.
 _POLICY_LENGTH = 63
 
+# The longer ones first: "prefer" begins "prefer (many)", too.
 _MODES = (
-    "default",
-    "local",
-    "prefer",
-    "prefer (many)",
-    "bind",
-    "interleave",
     "weighted interleave",
+    "prefer (many)",
+    "interleave",
+    "default",
+    "prefer",
+    "local",
+    "bind",
 )
-_POLICY = re.compile(r"(?P<mode>[a-z]+(?: interleave| \(many\))?)(?P<rest>[=:].*)?")
-_FLAG = re.compile(r"static|relative|balancing")
-_RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7})?)?")
+_FLAGS = ("static", "relative", "balancing")
 
 # The four characters that seq_path() is asked to escape there. It does not escape the backslash.
-_ESCAPES = re.compile(rb"\\(040|011|012|075)")
+_ESCAPES = ((rb"\040", b" "), (rb"\011", b"\t"), (rb"\012", b"\n"), (rb"\075", b"="))
 
 _COUNTS = {
     name.encode(): name
@@ -95,39 +94,34 @@ def parse_policy(text: str) -> Policy:
 
     Source: mpol_to_str() in mm/mempolicy.c.
     """
-    match = _POLICY.fullmatch(text)
-    if not match:
-        return Policy(text, text.partition(":")[0].partition("=")[0], understood=False)
-    flags, colon, listed = (match["rest"] or "").partition(":")
+    mode = next((m for m in _MODES if text == m or text.startswith((f"{m}:", f"{m}="))), None)
+    name = text.partition(":")[0].partition("=")[0] if mode is None else mode
+    flags, colon, listed = text[len(name) :].partition(":")
     words = tuple(word for word in flags.lstrip("=").split("|") if word)
-    if not colon and words and words[0][0].isdigit():
+    if not colon and words and words[0][0].isdecimal():
         words, listed = (), flags.lstrip("=")
-    cut = len(text.encode()) >= _POLICY_LENGTH
+    cut = len(text.encode("utf-8", "backslashreplace")) >= _POLICY_LENGTH
     nodes = _nodes(listed, cut)
-    understood = match["mode"] in _MODES and nodes is not None and all(map(_FLAG.fullmatch, words))
-    return Policy(text, match["mode"], words, nodes or (), cut, understood)
+    understood = mode is not None and nodes is not None and set(words) <= set(_FLAGS)
+    return Policy(text, name, words, nodes or (), cut, understood)
 
 
 def _nodes(listed: str, cut: bool) -> tuple[int, ...] | None:
     """The ids in a list of which the last part may be cut; None when it is no list."""
-    nodes: set[int] = set()
     parts = listed.split(",") if listed else []
-    for number, part in enumerate(parts, 1):
-        last = cut and number == len(parts)
-        match = _RANGE.fullmatch(part)
-        if match is None or (part.endswith("-") and not last):
-            if last and not part:
-                continue
-            return None
-        first, end = int(match[1]), int(match[2] or match[1])
-        if end > MAX_ID or (end < first and not last):
-            return None
-        if last:
-            # "12-1" may have been "12-15": of a range the first id is whole, a lone id may not be.
-            nodes.update([first] if "-" in part else [])
-        else:
-            nodes.update(range(first, end + 1))
-    return tuple(sorted(nodes))
+    end = parts.pop() if cut and parts else ""
+    # "12-1" may have been "12-15": of a range the first id is whole, a lone id may not be.
+    first, dash, rest = end.partition("-")
+    if (end and not first.isdecimal()) or (rest and not rest.isdecimal()):
+        return None
+    if dash:
+        parts.append(first)
+    if not all(parts):
+        return None
+    try:
+        return parse_list(",".join(parts).encode("utf-8", "backslashreplace"))
+    except ParseError:
+        return None
 
 
 def _policy_words(words: list[bytes]) -> int:
@@ -140,7 +134,10 @@ def _policy_words(words: list[bytes]) -> int:
 
 
 def _name(value: bytes) -> str:
-    return decode(_ESCAPES.sub(lambda match: bytes([int(match[1], 8)]), value))
+    if b"\\" in value:
+        for escape, character in _ESCAPES:
+            value = value.replace(escape, character)
+    return decode(value)
 
 
 def _pages(text: bytes) -> NumaMapsPages | None:

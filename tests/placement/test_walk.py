@@ -1,0 +1,86 @@
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from numadoctor.model import Missing, TooLarge, Undecided
+from numadoctor.placement import walk
+from numadoctor.placement.asker import Account
+from numadoctor.placement.walk import Ahead, read_numa_maps, task_policy
+
+OWN = "/proc/self/numa_maps"
+NUMA = pytest.mark.skipif(not Path(OWN).exists(), reason="this kernel has no NUMA support")
+
+
+def starts(text: bytes) -> list[bytes]:
+    """The addresses: counts may change between two reads, mappings do not."""
+    return [line.split()[0] for line in text.splitlines()]
+
+
+@NUMA
+def test_every_way_of_reading_gives_the_same_mappings() -> None:
+    account = Account()
+    plain = read_numa_maps(OWN, account, gently=False)
+    few = account.calls
+    gently = read_numa_maps(OWN, account, gently=True)
+    ahead = Ahead(OWN, account).result()
+    assert starts(plain) == starts(gently)
+    assert set(starts(plain)) <= set(starts(ahead))  # the thread has a stack of its own
+    assert plain.endswith(b"\n")
+    assert b"\0" not in plain
+    # A line at a time or two.
+    assert account.calls - few > len(starts(plain)) / 2
+    assert few < 10
+
+
+def test_a_long_file_comes_in_many_parts(tmp_path: Path) -> None:
+    text = b"".join(b"%012x default anon=1 N0=1 kernelpagesize_kB=4\n" % n for n in range(30_000))
+    file = tmp_path / "numa_maps"
+    file.write_bytes(text)
+    assert read_numa_maps(str(file), Account(), gently=False) == text
+    assert Ahead(str(file), Account()).result() == text
+
+
+def test_what_cannot_be_read_is_an_error_of_ours(tmp_path: Path) -> None:
+    for read in (
+        lambda path: read_numa_maps(path, Account(), gently=True),
+        lambda path: Ahead(path, Account()).result(),
+        task_policy,
+    ):
+        with pytest.raises(Missing) as caught:
+            read(str(tmp_path / "nothing"))
+        assert caught.value.errno == errno.ENOENT
+
+
+def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "READ_LIMIT", 1 << 20)
+    file = tmp_path / "endless"
+    file.write_bytes(b"x" * (2 << 20))
+    with pytest.raises(TooLarge):
+        read_numa_maps(str(file), Account(), gently=False)
+
+
+def test_the_policy_of_a_task_is_that_of_its_first_mapping(tmp_path: Path) -> None:
+    file = tmp_path / "numa_maps"
+    file.write_text("00400000 bind:1 file=/bin/x\n10000000 default\n")
+    policy = task_policy(str(file))
+    assert policy is not None
+    assert policy.text == "bind:1"
+    for nothing in ("", "what is this\n"):
+        file.write_text(nothing)
+        assert task_policy(str(file)) is None
+
+
+@NUMA
+def test_the_policy_of_this_task() -> None:
+    policy = task_policy(f"/proc/{os.getpid()}/task/{os.getpid()}/numa_maps")
+    assert policy is not None
+    assert policy.understood
+
+
+def test_reading_ahead_keeps_the_error_for_whoever_asks(tmp_path: Path) -> None:
+    ahead = Ahead(str(tmp_path / "nothing"), Account())
+    for _ in range(2):
+        with pytest.raises(Undecided):
+            ahead.result()
