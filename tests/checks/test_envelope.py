@@ -36,10 +36,10 @@ def worst(host: Host, check: Check, target: Target = ENGINE) -> Finding:
     return findings(host, check, target)[0]
 
 
-def two_socket(tmp_path: Path, **files: str) -> Host:
+def two_socket(scratch: Path, **files: str) -> Host:
     """The sample server with a process 77; ``files`` are those of its /proc folder."""
     tree = Tree(base="two-socket", files={f"/proc/77/{name}": text for name, text in files.items()})
-    return Host(FolderRoot(str(tree.build(tmp_path / "root"))))
+    return Host(FolderRoot(str(tree.build(scratch / "root"))))
 
 
 def status(seccomp: int = 0, resident: int = 14336, cpus: str = "ffffffff") -> str:
@@ -49,22 +49,22 @@ def status(seccomp: int = 0, resident: int = 14336, cpus: str = "ffffffff") -> s
     )
 
 
-def test_calls_of_another_process_are_not_judged_by_those_of_the_caller(tmp_path: Path) -> None:
-    host = two_socket(tmp_path, status=status(seccomp=2), cgroup="4:memory:/docker/3f2c61aa\n")
+def test_calls_of_another_process_are_not_judged_by_those_of_the_caller(scratch: Path) -> None:
+    host = two_socket(scratch, status=status(seccomp=2), cgroup="4:memory:/docker/3f2c61aa\n")
     found = worst(host, numa_calls)
     assert (found.status, found.subject) == (Status.UNKNOWN, "process engine")
     assert found.fixes[0].text == "docker exec CONTAINER numadoctor syscalls"
     assert not any("nsenter -" in fix.text for fix in found.fixes)
 
 
-def test_a_process_without_a_filter_is_told_from_outside(tmp_path: Path) -> None:
-    found = worst(two_socket(tmp_path, status=status(seccomp=0)), numa_calls)
+def test_a_process_without_a_filter_is_told_from_outside(scratch: Path) -> None:
+    found = worst(two_socket(scratch, status=status(seccomp=0)), numa_calls)
     assert found.status is Status.INFO
     assert "no seccomp filter" in found.message
 
 
-def test_without_a_seccomp_line_nothing_is_claimed(tmp_path: Path) -> None:
-    host = two_socket(tmp_path, status="Name:\tengine\nMems_allowed:\t3\n")
+def test_without_a_seccomp_line_nothing_is_claimed(scratch: Path) -> None:
+    host = two_socket(scratch, status="Name:\tengine\nMems_allowed:\t3\n")
     assert worst(host, numa_calls).status is Status.UNKNOWN
 
 
@@ -75,17 +75,17 @@ POLICY = "55d0a000 default file=/usr/bin/engine mapped=9 N0=9 kernelpagesize_kB=
     ("resident", "expected"), [(1 << 19, Status.WARN), (1 << 21, Status.UNKNOWN)]
 )
 def test_a_large_process_is_not_held_up_by_reading_its_numa_maps(
-    tmp_path: Path, resident: int, expected: Status
+    scratch: Path, resident: int, expected: Status
 ) -> None:
-    host = two_socket(tmp_path, status=status(resident=resident, cpus="00ff00ff"), numa_maps=POLICY)
+    host = two_socket(scratch, status=status(resident=resident, cpus="00ff00ff"), numa_maps=POLICY)
     assert worst(host, narrowed_apart).status is expected
     was_read = "/proc/77/numa_maps" in host.reads
     assert was_read is (expected is Status.WARN)
 
 
-def test_an_environment_is_never_cited_whole(tmp_path: Path) -> None:
+def test_an_environment_is_never_cited_whole(scratch: Path) -> None:
     secret = "HF_TOKEN=hf_secret\\0OMP_PROC_BIND=close\\0SLURM_CPU_BIND_TYPE=cores\\0"
-    host = two_socket(tmp_path, status=status(cpus="00ff00ff"), environ=secret, cmdline="x\\0")
+    host = two_socket(scratch, status=status(cpus="00ff00ff"), environ=secret, cmdline="x\\0")
     for check in discover():
         if check.family == "E":
             assert "hf_secret" not in repr(findings(host, check)), check.id
@@ -105,10 +105,10 @@ def test_an_environment_is_never_cited_whole(tmp_path: Path) -> None:
     ],
 )
 def test_only_gpus_that_the_process_uses_are_missed(
-    tmp_path: Path, environment: str, far: int
+    scratch: Path, environment: str, far: int
 ) -> None:
     host = two_socket(
-        tmp_path, status=status(cpus="00ff00ff"), environ=f"A=1\\0{environment}\\0", cmdline="x\\0"
+        scratch, status=status(cpus="00ff00ff"), environ=f"A=1\\0{environment}\\0", cmdline="x\\0"
     )
     found = findings(host, allowed_cpus_and_nodes)
     assert sum(f.status is Status.WARN for f in found) == far

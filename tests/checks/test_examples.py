@@ -27,9 +27,9 @@ def text_of(finding: Finding) -> str:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: f"{p.parent.name}-{p.stem}")
-def test_example(path: Path, tmp_path: Path) -> None:
+def test_example(path: Path, scratch: Path) -> None:
     tree = parse_tree(path.read_text())
-    host = Host(FolderRoot(str(tree.build(tmp_path / "root"))))
+    host = Host(FolderRoot(str(tree.build(scratch / "root"))))
     report = run(host, [CATALOGUE.checks[path.parent.name]])
     statuses = [finding.status.value for finding in report.findings]
     shown = "\n\n".join(f"{f.status.value} {f.subject}\n{text_of(f)}" for f in report.findings)

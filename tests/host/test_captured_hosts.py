@@ -38,13 +38,13 @@ Open = Callable[[str], Host]
 
 
 @pytest.fixture(scope="session")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Open:
+def opened(in_memory: Path) -> Open:
     """Unpack an archive, once."""
     unpacked: dict[str, Host] = {}
 
     def open_archive(name: str) -> Host:
         if name not in unpacked:
-            folder = tmp_path_factory.mktemp("captured")
+            folder = in_memory / name
             with tarfile.open(HOSTS / name) as archive:
                 members = [m for m in archive if not UNREAD.search(m.name)]
                 # Links that lead out of the folder are part of what is tested.

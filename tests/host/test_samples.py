@@ -23,9 +23,9 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=NAMES)
-def test_committed_sample_is_what_its_description_builds(machine: Machine, tmp_path: Path) -> None:
-    write(machine, tmp_path)
-    built, committed = tree(tmp_path), tree(FIXTURES / machine.name)
+def test_committed_sample_is_what_its_description_builds(machine: Machine, scratch: Path) -> None:
+    write(machine, scratch)
+    built, committed = tree(scratch), tree(FIXTURES / machine.name)
     assert sorted(built) == sorted(committed), "run python -m tests.build_fixtures"
     assert built == committed, "run python -m tests.build_fixtures"
 
