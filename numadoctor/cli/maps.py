@@ -134,6 +134,11 @@ class Look(NamedTuple):
 
     def now(self) -> "tuple[Host, ProcessPlacement]":
         """Look once. A host remembers what it read, so each look has its own."""
+        ahead = None
+        if self.exact and self.choice.pids and self.sysroot is None:
+            from numadoctor.placement.ahead import Ahead
+
+            ahead = Ahead.of_process(self.choice.pids[0])
         from numadoctor.model.placement import Method
         from numadoctor.placement import place
 
@@ -147,6 +152,7 @@ class Look(NamedTuple):
             seed=self.seed,
             min_size=self.min_size,
             hold=self.hold,
+            ahead=ahead,
         )
         return host, placement._replace(incomplete=(*lines, *placement.incomplete))
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from numadoctor.host.parsers import NumaMaps, parse_numa_maps, parse_policy, parse_smaps
-from numadoctor.model import Malformed, ParseError, Undecided
+from numadoctor.host.parsers import NumaMaps, parse_numa_maps, parse_policy
+from numadoctor.model import Undecided
 from numadoctor.model.placement import Method, Placement
 from numadoctor.placement import intervals, measure
+from numadoctor.placement.processes import understood
 from numadoctor.placement.segments import Area, Crumbs, Segment, counted_areas, segments_of
 from numadoctor.placement.study import Study
-from numadoctor.placement.walk import read_numa_maps
 
 # In mappings of that size it is worth a look how the nodes alternate along them.
 _PATTERN_BYTES = 4 << 20
@@ -57,14 +57,7 @@ def _numa_maps(study: Study, pid: int, gently: bool) -> NumaMaps:
     path = f"/proc/{pid}/numa_maps"
     if not study.host.live:
         return study.host.parse(path, parse_numa_maps)
-    if pid in study.ahead:
-        data = study.ahead.pop(pid).result()
-    else:
-        data = read_numa_maps(path, study.account, gently=gently)
-    try:
-        return parse_numa_maps(data)
-    except ParseError as error:
-        raise Malformed(path, None, str(error)) from None
+    return understood(path, study.read(path, gently=gently), parse_numa_maps)
 
 
 def _add_crumbs(study: Study, crumbs: Sequence[Crumbs]) -> None:
@@ -104,6 +97,8 @@ def _with_pattern(study: Study, placement: Placement, segment: Segment) -> Place
 
 def _with_smaps(study: Study, placement: Placement) -> Placement:
     """Adds what a captured smaps tells of swap and transparent huge pages."""
+    from numadoctor.host.parsers import parse_smaps
+
     mapping = placement.mapping
     try:
         smaps = study.host.parse(f"/proc/{mapping.pid}/smaps", parse_smaps)

@@ -16,7 +16,6 @@ from numadoctor.model.placement import (
 )
 from numadoctor.placement import intervals
 from numadoctor.placement.asker import ABSENT, ZERO, Asker
-from numadoctor.placement.pattern import run_length, strip
 from numadoctor.placement.population import Piece, Population, draw
 from numadoctor.placement.segments import Area, Crumbs, Segment
 
@@ -97,6 +96,8 @@ def from_sample(
 
 def with_pattern(placement: Placement, sample: Sample, askers: Mapping[int, Asker]) -> Placement:
     """Adds what only a sample tells: how the nodes alternate along the mapping, and zero pages."""
+    from numadoctor.placement.pattern import run_length, strip
+
     return placement._replace(
         samples=len(sample.pages),
         run_length=run_length(sample.population, sample.pages, sample.nodes, askers),

@@ -4,7 +4,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from numadoctor.host import parsers
-from numadoctor.model import Denied, Missing, Target, Undecided, Vanished
+from numadoctor.model import (
+    Denied,
+    Malformed,
+    Missing,
+    ParseError,
+    Target,
+    Undecided,
+    Vanished,
+)
 from numadoctor.model.placement import Process
 
 if TYPE_CHECKING:
@@ -34,8 +42,13 @@ class Examined(NamedTuple):
         return self._replace(process=process, ended=isinstance(error, (Vanished, Missing)))
 
 
-def examine(host: "Host", pid: int, target: Target) -> Examined:
-    """Status, faults and mappings of a process. ``problem`` tells why it cannot be examined."""
+def examine(
+    host: "Host", pid: int, target: Target, read_maps: Callable[[], bytes] | None = None
+) -> Examined:
+    """Status, faults and mappings of a process. ``problem`` tells why it cannot be examined.
+
+    :param read_maps: gives its maps file, where that is not to be read through the host
+    """
     proc = f"/proc/{pid}"
     status = optional(host.status, proc)
     stat = optional(host.parse, f"{proc}/stat", parsers.parse_stat)
@@ -58,16 +71,21 @@ def examine(host: "Host", pid: int, target: Target) -> Examined:
     if stat is not None and stat.state in ("Z", "X"):
         return examined.failed(Vanished(proc))
     try:
-        maps = host.parse(f"{proc}/maps", parsers.parse_maps)
+        path = f"{proc}/maps"
+        maps = (
+            understood(path, read_maps(), parsers.parse_maps)
+            if read_maps
+            else host.parse(path, parsers.parse_maps)
+        )
     except Undecided as error:
         # A captured folder may hold numa_maps alone.
         captured = isinstance(error, Missing) and not host.live
         return examined if captured else examined.failed(error)
-    if not len(maps) and process.resident is None:
+    if not maps.number and process.resident is None:
         # A kernel thread. Among descendants it is no more worth a word than one that ended.
         process = process._replace(problem="it has no memory of its own")
         return examined._replace(process=process, ended=True)
-    return examined._replace(process=process._replace(mappings=len(maps)), maps=maps)
+    return examined._replace(process=process._replace(mappings=maps.number), maps=maps)
 
 
 def explain(error: Undecided, process: Process) -> str:
@@ -86,6 +104,17 @@ def _resident(status: "ProcStatus | None") -> int | None:
     if status is None or status.vm_rss is None:
         return None
     return status.vm_rss + (status.hugetlb_pages or 0)
+
+
+def understood(path: str, data: bytes, parse: Callable[[bytes], T]) -> T:
+    """What ``parse`` makes of the file at ``path``, which was not read through the host.
+
+    :raises Malformed: the parser refused it
+    """
+    try:
+        return parse(data)
+    except ParseError as error:
+        raise Malformed(path, None, str(error)) from None
 
 
 def optional(read: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T | None:

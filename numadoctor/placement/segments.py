@@ -197,14 +197,14 @@ def counted_areas(
         and not pages.area
         and sum(pages.nodes.values()) * (pages.page_size or page_size) < min_size
     }
-    counts = Counter(filter(small.__contains__, numa.texts)) if small else {}
+    counts = Counter(numa.texts)
     crumbs = []
-    for text, count in counts.items():
+    for text in small:
         like = _area(pid, 0, None, Backing(""), (), page_size, None, numa.meanings[text])
-        crumbs.append(Crumbs(like, count, []))
+        crumbs.append(Crumbs(like, counts[text], []))
     told = [
-        (int(head, 16), numa.meanings[text])
-        for head, text in zip(numa.heads[0], numa.texts, strict=True)
+        (int(numa.heads[0][index], 16), numa.meanings[text])
+        for index, text in enumerate(numa.texts)
         if text not in small
     ]
     lines = _lines(maps, [start for start, _ in told])
@@ -226,7 +226,7 @@ def _lines(maps: Maps | None, starts: list[int]) -> list[MapsLine | None]:
     if maps is None:
         return [None] * len(starts)
     # Each search takes as long as the conversion of some 16 lines.
-    if 16 * len(starts) < len(maps):
+    if 16 * len(starts) < maps.number:
         return list(map(maps.find, starts))
     by_start = {line.start: line for line in maps.lines}
     return list(map(by_start.get, starts))

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from numadoctor.model import Target, Undecided, Vanished
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from numadoctor.host import Host
+    from numadoctor.placement.ahead import Ahead
     from numadoctor.placement.move_pages import PageAsker
-    from numadoctor.placement.walk import Ahead
 
 
 _THP_SIZE = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"
@@ -43,12 +43,18 @@ class Study:
 
     :ivar examined: pid to what was read of the process; those with a ``problem`` are left alone
     :ivar askers: pid to whom to ask about its pages; empty where that is refused
-    :ivar ahead: pid to its numa_maps where that is being read already
     :ivar method: the one that was used for the large mappings, ``because`` of this
     """
 
     def __init__(
-        self, host: "Host", *, samples: int, seed: int | None, min_size: int, hold: float
+        self,
+        host: "Host",
+        *,
+        samples: int,
+        seed: int | None,
+        min_size: int,
+        hold: float,
+        ahead: "Ahead | None" = None,
     ) -> None:
         self.begin = time.perf_counter()
         self.host = host
@@ -59,7 +65,7 @@ class Study:
         self.page_size = _page_size(host)
         self.account = Account()
         self.examined: dict[int, Examined] = {}
-        self.ahead: dict[int, Ahead] = {}
+        self._ahead = ahead
         self.askers: dict[int, Asker] = {}
         self._asked_whether = False
         self.placements: list[Placement] = []
@@ -79,18 +85,23 @@ class Study:
         """The processes that can be examined."""
         return [pid for pid, found in self.examined.items() if not found.process.problem]
 
-    def read_ahead(self, target: Target) -> None:
-        """Begin to read numa_maps of one process, however long that holds it up."""
-        from numadoctor.placement.walk import Ahead
+    def read(self, path: str, *, gently: bool) -> bytes:
+        """A file of a live process for which its page tables are walked, or which is read ahead."""
+        from numadoctor.placement.walk import read_numa_maps, take
 
-        pid = _pid(target)
-        self.ahead[pid] = Ahead(f"/proc/{pid}/numa_maps", self.account)
+        if self._ahead and path in self._ahead:
+            return take(self._ahead, path, self.account)
+        return read_numa_maps(path, self.account, gently=gently)
 
     def examine(self, targets: Iterable[Target]) -> None:
         """Read what is to be known of each before its pages are looked for."""
         for target in targets:
             pid = _pid(target)
-            self.examined.setdefault(pid, examine(self.host, pid, target))
+            path = f"/proc/{pid}/maps"
+            read = None
+            if self._ahead and path in self._ahead:
+                read = partial(self.read, path, gently=False)
+            self.examined.setdefault(pid, examine(self.host, pid, target, read))
 
     def drop(self, pid: int, error: Undecided) -> None:
         """A process can no longer be examined; what is known of it stays."""

@@ -9,8 +9,9 @@ import os
 import time
 
 from numadoctor.host.root import READ_LIMIT, error_from
-from numadoctor.model import ParseError, TooLarge, Undecided
+from numadoctor.model import ParseError, TooLarge
 from numadoctor.model.placement import Policy
+from numadoctor.placement.ahead import Ahead, read_parts
 from numadoctor.placement.asker import Account
 
 SECONDS_PER_PAGE = 25e-9
@@ -19,10 +20,6 @@ SECONDS_PER_PAGE = 25e-9
 # Less than a line, so that a read walks one mapping, two at most: seq_read() in fs/seq_file.c
 # fills its buffer until there is as much as was asked for.
 _ONE_LINE = 48
-
-# Many such reads in one call, each with the lock taken anew. Each must be filled for the next
-# to follow, so it has to be shorter than the kernel's buffer, a page.
-_PART, _PARTS = 2048, 256
 
 # Whoever waits for the lock gets it in that time; after a short walk nobody waited long.
 _PAUSE = 0.0001
@@ -43,9 +40,7 @@ def read_numa_maps(path: str, account: Account, *, gently: bool) -> bytes:
         try:
             while chunk := _read(descriptor, account, gently):
                 chunks.append(chunk)
-                size += len(chunk)
-                if size > READ_LIMIT:
-                    raise TooLarge(path, None, f"larger than {READ_LIMIT >> 20} MiB")
+                size = _checked(path, size + len(chunk))
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -53,14 +48,15 @@ def read_numa_maps(path: str, account: Account, *, gently: bool) -> bytes:
     return b"".join(chunks)
 
 
+def _checked(path: str, size: int) -> int:
+    if size > READ_LIMIT:
+        raise TooLarge(path, None, f"larger than {READ_LIMIT >> 20} MiB")
+    return size
+
+
 def _read(descriptor: int, account: Account, gently: bool) -> bytes:
     begin = time.perf_counter()
-    if gently:
-        chunk = os.read(descriptor, _ONE_LINE)
-    else:
-        parts = [bytearray(_PART) for _ in range(_PARTS)]
-        count = os.readv(descriptor, parts)
-        chunk = b"".join(parts)[:count]
+    chunk = os.read(descriptor, _ONE_LINE) if gently else read_parts(descriptor)
     took = time.perf_counter() - begin
     account.call(took)
     if gently and took > _SHORT:
@@ -68,29 +64,19 @@ def _read(descriptor: int, account: Account, gently: bool) -> bytes:
     return chunk
 
 
-class Ahead:
-    """A numa_maps that is read in the background: the kernel walks while we do other things."""
+def take(ahead: Ahead, path: str, account: Account) -> bytes:
+    """What was read ahead of ``path``.
 
-    def __init__(self, path: str, account: Account) -> None:
-        from threading import Thread
-
-        self._path, self._account = path, account
-        self._answer: bytes | Undecided = b""
-        self._thread = Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        try:
-            self._answer = read_numa_maps(self._path, self._account, gently=False)
-        except Undecided as error:
-            self._answer = error
-
-    def result(self) -> bytes:
-        """What ``read_numa_maps`` gives or raises."""
-        self._thread.join()
-        if isinstance(self._answer, Undecided):
-            raise self._answer
-        return self._answer
+    :raises Denied, Missing, Vanished, Unreadable, TooLarge: as ``read_numa_maps``
+    """
+    try:
+        data = ahead.take(path)
+    except OSError as error:
+        raise error_from(path, error.errno or 0) from None
+    _checked(path, len(data))
+    while ahead.calls:
+        account.call(ahead.calls.pop())
+    return data
 
 
 def task_policy(path: str) -> Policy | None:

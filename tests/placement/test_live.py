@@ -13,6 +13,7 @@ from numadoctor.host import Host
 from numadoctor.model import Target
 from numadoctor.model.placement import Kind, Method
 from numadoctor.placement import place
+from numadoctor.placement.ahead import Ahead
 from numadoctor.placement.difference import difference
 from numadoctor.placement.move_pages import PageAsker
 from tests.lab import guest_placement, guest_victims
@@ -187,6 +188,16 @@ def test_this_process_knows_itself() -> None:
     assert resident is not None
     # RSS is counted loosely, and grew meanwhile.
     assert found.resident == pytest.approx(resident, rel=0.2)
+
+
+def test_what_is_read_ahead_gives_the_same() -> None:
+    with victim(lambda: guest_victims.shared(8 * MIB).touch().start) as (pid, _):
+        plain = place(Host(), Target(pid), method=Method.EXACT, seed=1)
+        ahead = Ahead.of_process(pid)
+        early = place(Host(), Target(pid), method=Method.EXACT, seed=1, ahead=ahead)
+    assert early.nodes == plain.nodes
+    assert [m.mapping for m in early.mappings] == [m.mapping for m in plain.mappings]
+    assert early.cost.calls > 0
 
 
 def test_a_pid_that_is_not_there_is_a_line() -> None:

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from numadoctor.model import Missing, TooLarge, Undecided
+from numadoctor.host.root import READ_LIMIT
+from numadoctor.model import Missing, TooLarge
+from numadoctor.placement import ahead as ahead_module
 from numadoctor.placement import walk
+from numadoctor.placement.ahead import LIMIT, Ahead
 from numadoctor.placement.asker import Account
-from numadoctor.placement.walk import Ahead, read_numa_maps, task_policy
+from numadoctor.placement.walk import read_numa_maps, take, task_policy
 
 OWN = "/proc/self/numa_maps"
 NUMA = pytest.mark.skipif(not Path(OWN).exists(), reason="this kernel has no NUMA support")
@@ -24,7 +27,7 @@ def test_every_way_of_reading_gives_the_same_mappings() -> None:
     plain = read_numa_maps(OWN, account, gently=False)
     few = account.calls
     gently = read_numa_maps(OWN, account, gently=True)
-    ahead = Ahead(OWN, account).result()
+    ahead = take(Ahead([OWN]), OWN, account)
     assert starts(plain) == starts(gently)
     assert set(starts(plain)) <= set(starts(ahead))  # the thread has a stack of its own
     assert plain.endswith(b"\n")
@@ -32,6 +35,7 @@ def test_every_way_of_reading_gives_the_same_mappings() -> None:
     # A line at a time or two.
     assert account.calls - few > len(starts(plain)) / 2
     assert few < 10
+    assert account.longest > 0
 
 
 def test_a_long_file_comes_in_many_parts(tmp_path: Path) -> None:
@@ -39,13 +43,13 @@ def test_a_long_file_comes_in_many_parts(tmp_path: Path) -> None:
     file = tmp_path / "numa_maps"
     file.write_bytes(text)
     assert read_numa_maps(str(file), Account(), gently=False) == text
-    assert Ahead(str(file), Account()).result() == text
+    assert Ahead([str(file)]).take(str(file)) == text
 
 
 def test_what_cannot_be_read_is_an_error_of_ours(tmp_path: Path) -> None:
     for read in (
         lambda path: read_numa_maps(path, Account(), gently=True),
-        lambda path: Ahead(path, Account()).result(),
+        lambda path: take(Ahead([path]), path, Account()),
         task_policy,
     ):
         with pytest.raises(Missing) as caught:
@@ -55,10 +59,14 @@ def test_what_cannot_be_read_is_an_error_of_ours(tmp_path: Path) -> None:
 
 def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walk, "READ_LIMIT", 1 << 20)
+    monkeypatch.setattr(ahead_module, "LIMIT", 1 << 20)
     file = tmp_path / "endless"
     file.write_bytes(b"x" * (2 << 20))
     with pytest.raises(TooLarge):
         read_numa_maps(str(file), Account(), gently=False)
+    with pytest.raises(TooLarge):
+        take(Ahead([str(file)]), str(file), Account())
+    assert LIMIT == READ_LIMIT
 
 
 def test_the_policy_of_a_task_is_that_of_its_first_mapping(tmp_path: Path) -> None:
@@ -80,7 +88,12 @@ def test_the_policy_of_this_task() -> None:
 
 
 def test_reading_ahead_keeps_the_error_for_whoever_asks(tmp_path: Path) -> None:
-    ahead = Ahead(str(tmp_path / "nothing"), Account())
+    there, nothing = tmp_path / "there", str(tmp_path / "nothing")
+    there.write_bytes(b"1")
+    ahead = Ahead([nothing, str(there)])
+    assert nothing in ahead
+    assert "other" not in ahead
     for _ in range(2):
-        with pytest.raises(Undecided):
-            ahead.result()
+        with pytest.raises(Missing):
+            take(ahead, nothing, Account())
+        assert take(ahead, str(there), Account()) == b"1"

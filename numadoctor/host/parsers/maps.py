@@ -1,7 +1,6 @@
 """/proc/PID/maps: the mappings of a process, and what is mapped."""
 
 import re
-from bisect import bisect_left
 from functools import cached_property
 from itertools import repeat
 from typing import NamedTuple
@@ -73,16 +72,25 @@ class Maps(Table[Backing]):
         return tuple(map(MapsLine, self.starts, self.ends, self.backings))
 
     def find(self, start: int) -> MapsLine | None:
-        """The mapping that begins at ``start``, or None. Converts only what it looks at."""
-        starts, ends = self.heads
-        index = bisect_left(starts, start, key=_hexadecimal)
-        if index == len(starts) or _hexadecimal(starts[index]) != start:
-            return None
-        return MapsLine(start, _hexadecimal(ends[index]), self.meanings[self.texts[index]])
-
-
-def _hexadecimal(digits: bytes) -> int:
-    return int(digits, 16)
+        """The mapping that begins at ``start``, or None. Looks at few lines, not at all."""
+        low, high = 0, len(self.data)
+        while low < high:
+            # The line in the middle: those before it begin at lower addresses.
+            middle = (low + high) // 2
+            begin = self.data.rfind(b"\n", low, middle) + 1 or low
+            line = self.pattern.match(self.data, begin)
+            if line is None:
+                # Not the kernel's own text: then by all lines.
+                return {line.start: line for line in self.lines}.get(start)
+            found = int(line[1], 16)
+            if found < start:
+                low = line.end()
+            elif found > start:
+                high = begin
+            else:
+                backing = self.understand(line[3])
+                return MapsLine(start, int(line[2], 16), backing) if backing else None
+        return None
 
 
 def parse_backing(text: bytes) -> Backing | None:

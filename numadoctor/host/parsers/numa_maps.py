@@ -1,6 +1,7 @@
 """/proc/PID/numa_maps: the memory policy of each mapping, and the nodes its pages lie on."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from numadoctor.host.parsers._addresses import Table
@@ -70,10 +71,13 @@ class NumaMapsLine(NamedTuple):
 
 
 class NumaMaps(Table[NumaMapsPages]):
-    """A numa_maps file.
+    """A numa_maps file."""
 
-    ``unknown`` holds words, too, that were not understood in lines that were.
-    """
+    @cached_property
+    def unknown(self) -> tuple[str, ...]:
+        """Lines, and words of lines, that were not understood, each once."""
+        words = (word for pages in self.meanings.values() for word in pages.unknown)
+        return tuple(dict.fromkeys((*super().unknown, *words)))
 
     @property
     def pages(self) -> tuple[NumaMapsPages, ...]:
@@ -189,7 +193,4 @@ def parse_numa_maps(data: bytes) -> NumaMaps:
 
     :raises ParseError: there is text and no line of it can be understood
     """
-    table = NumaMaps("numa_maps", data, _pages)
-    words = [word for pages in table.meanings.values() for word in pages.unknown]
-    table.unknown = tuple(dict.fromkeys((*table.unknown, *words)))
-    return table
+    return NumaMaps("numa_maps", data, _pages)

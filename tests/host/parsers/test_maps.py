@@ -83,7 +83,8 @@ def test_blank_lines_mean_nothing() -> None:
     assert read.starts == (0x1000,)
     assert read.unknown == ()
     assert parse_maps(b"").lines == ()
-    assert len(read) == 1
+    assert parse_maps(b"\n").number == 0
+    assert parse_maps(b"00001000-00002000 rw-p 0 00:00 0").number == 1
 
 
 def test_text_without_a_mapping_is_refused() -> None:
@@ -105,3 +106,19 @@ def test_a_mapping_is_found_by_its_start(pages: set[int], other: int) -> None:
     for line in read.lines:
         assert read.find(line.start) == line
     assert (read.find(other << 12) is not None) == (other in pages)
+
+
+def test_a_mapping_is_found_among_lines_that_are_not_understood() -> None:
+    good = [f"{n << 16:08x}-{(n << 16) + 4096:08x} rw-p 0 00:00 0" for n in range(1, 40)]
+    text = "\n".join([*good[:20], "what is this", "", *good[20:]])
+    read = parse_maps(text.encode())
+    assert [read.find(n << 16) for n in range(1, 40)] == list(read.lines)
+    assert read.find(0) is None
+    assert read.find(5) is None
+    assert len(read.unknown) == 1
+
+
+def test_what_is_found_may_not_be_understood() -> None:
+    read = parse_maps(b"00001000-00002000 rw-p 0 00:00 0\n00002000-00003000 odd\n")
+    assert read.find(0x2000) is None
+    assert read.starts == (0x1000,)

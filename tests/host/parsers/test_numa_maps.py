@@ -93,6 +93,14 @@ def test_policies_by_example(
     assert parse_policy(text) == Policy(text, mode, flags, nodes)
 
 
+def full(head: str, end: str) -> str:
+    """A policy text of 63 characters, as many as the kernel has room for."""
+    room = 63 - len(head) - len(end)
+    text = head + "10," * (room % 2) + "1," * ((room - 3 * (room % 2)) // 2) + end
+    assert len(text) == 63
+    return text
+
+
 @pytest.mark.parametrize(
     ("end", "last"),
     # The last id may lack digits; that a range begins with 999 is certain.
@@ -105,10 +113,8 @@ def test_policies_by_example(
     ],
 )
 def test_of_a_list_that_was_cut_the_end_is_left_out(end: str, last: tuple[int, ...]) -> None:
-    room = 63 - len("interleave:") - len(end)
-    text = "interleave:" + "10," * (room % 2) + "1," * ((room - 3 * (room % 2)) // 2) + end
-    first = {1, 10} if room % 2 else {1}
-    assert len(text) == 63
+    text = full("interleave:", end)
+    first = {1, 10} if "10," in text else {1}
     assert parse_policy(text).nodes == (*sorted(first), *last)
     assert parse_policy(text).cut
 
@@ -121,6 +127,12 @@ def test_a_policy_of_unknown_form_is_kept_and_told(text: str) -> None:
     policy = parse_policy(text)
     assert policy.text == text
     assert not policy.understood
+
+
+@pytest.mark.parametrize("end", ["x", "1-x", "-1"])
+def test_what_is_no_list_is_told_even_if_it_was_cut(end: str) -> None:
+    text = full("bind:", end)
+    assert not parse_policy(text).understood
 
 
 def test_a_mode_that_is_new_keeps_its_name() -> None:
@@ -256,7 +268,11 @@ def test_a_line_without_address_or_policy_is_told_and_left_out(line: bytes) -> N
 def test_an_empty_file_is_a_process_without_mappings() -> None:
     for data in (b"", b"\n\0"):
         read = parse_numa_maps(data)
-        assert (read.starts, read.pages, read.unknown, len(read)) == ((), (), (), 0)
+        assert (read.starts, read.pages, read.unknown, read.number) == ((), (), (), 0)
+
+
+def test_blanks_beside_words_mean_nothing() -> None:
+    assert parse_numa_maps(b"7f00 default  huge \n").pages == (NumaMapsPages("default", huge=True),)
 
 
 def test_text_without_a_mapping_is_refused() -> None:
@@ -268,5 +284,5 @@ def test_mappings_that_say_the_same_share_it() -> None:
     text = b"default anon=1 N0=1 kernelpagesize_kB=4"
     data = b"".join(b"%08x %s\n" % (n << 12, text) for n in range(1000))
     read = parse_numa_maps(data)
-    assert len(read) == len(read.starts) == 1000
+    assert read.number == len(read.starts) == 1000
     assert len({id(pages) for pages in read.pages}) == 1

@@ -10,6 +10,7 @@ from numadoctor.placement.study import Study
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
+    from numadoctor.placement.ahead import Ahead
 
 SAMPLES = 10_000
 """Pages to ask about, over all mappings: 1 % either way for a mapping that has most of them."""
@@ -27,6 +28,7 @@ def place(
     seed: int | None = None,
     min_size: int = 0,
     hold: float = HOLD,
+    ahead: "Ahead | None" = None,
 ) -> ProcessPlacement:
     """Where the memory of one or several processes is, shared segments counted once.
 
@@ -42,12 +44,10 @@ def place(
     :param min_size: bytes; smaller mappings are put together by kind
     :param hold: seconds for which the walk of one mapping may hold a process up, unless EXACT
         was asked for
+    :param ahead: files of the processes that are being read already
     """
-    study = Study(host, samples=samples, seed=seed, min_size=min_size, hold=hold)
-    targets = (targets,) if isinstance(targets, Target) else tuple(targets)
-    if host.live and method is Method.EXACT and targets:
-        study.read_ahead(targets[0])
-    study.examine(targets)
+    study = Study(host, samples=samples, seed=seed, min_size=min_size, hold=hold, ahead=ahead)
+    study.examine([targets] if isinstance(targets, Target) else targets)
     if not host.live:
         count(study, "a captured folder has numa_maps only", gently=False)
     elif method is Method.EXACT:
