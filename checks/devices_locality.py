@@ -195,8 +195,9 @@ def _unknown_node(host: "Host", devices: list[Device]) -> Finding:
             host,
             ["update the BIOS: its ACPI tables lack _PXM for the root port above the device"],
             {
-                "libvirt": "<controller type='pci' model='pcie-expander-bus'><target busNr='128'>"
-                "<node>1</node></target></controller>, and the device's <address> on it",
+                "libvirt": "<controller type='pci' model='pcie-expander-bus'>\n"
+                "  <target busNr='128'><node>1</node></target>\n"
+                "</controller>\n# and the device's <address> on it",
                 "qemu": "-device pxb-pcie,id=pxb1,bus_nr=128,numa_node=1,bus=pcie.0 "
                 "-device pcie-root-port,id=rp1,bus=pxb1 -device vfio-pci,bus=rp1,host=...",
             },

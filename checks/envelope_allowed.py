@@ -76,6 +76,7 @@ def _seen(host: "Host", target: Target, allowed: Allowed) -> list[Evidence]:
         "/sys/fs/cgroup/*/cpuset.*",
         "/sys/devices/system/cpu/online",
         "/sys/bus/pci/devices/*/numa_node",
+        "/proc/driver/nvidia/gpus/*/information",
     ),
     requires=Requires.NUMA,
     scope=Scope.PROCESS,
@@ -569,8 +570,8 @@ def _narrow_memory(nodes: list[int]) -> tuple[Fix, ...]:
         Fix("compose", f"after up: docker update --cpuset-mems {wanted} CONTAINER"),
         Fix(
             "kubernetes",
-            "kubelet: memoryManagerPolicy: Static, cpuManagerPolicy: static, "
-            "topologyManagerPolicy: single-numa-node",
+            "memoryManagerPolicy: Static\ncpuManagerPolicy: static\n"
+            "topologyManagerPolicy: single-numa-node\n# in the kubelet's configuration",
             needs_root=True,
             needs_restart=True,
             persists=True,

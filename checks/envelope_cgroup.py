@@ -38,10 +38,12 @@ _NEARLY = 0.9
         "/proc/PID/cgroup",
         "/proc/PID/mounts",
         "/proc/PID/status",
+        "/proc/meminfo",
         "/proc/swaps",
+        "/sys/fs/cgroup/*/cgroup.controllers",
         "/sys/fs/cgroup/*/memory.*",
         "/sys/fs/cgroup/*/hugetlb.*",
-        "/sys/kernel/mm/hugepages/*",
+        "/sys/kernel/mm/hugepages/*/nr_hugepages",
     ),
     scope=Scope.PROCESS,
 )
@@ -219,7 +221,7 @@ def _raise_hugetlb(pool: _HugePool, path: str) -> tuple[Fix, ...]:
             needs_restart=True,
             persists=True,
         ),
-        Fix("any", f"echo {pool.total} > {path}   # {gib}, the whole pool", needs_root=True),
+        Fix("any", f"echo {pool.total} > {path}\n# {gib}, the whole pool", needs_root=True),
         Fix("any", "give the engine a pool that fits the limit", needs_restart=True),
     )
 

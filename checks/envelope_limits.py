@@ -184,7 +184,7 @@ def _raise_memlock() -> tuple[Fix, ...]:
         ),
         Fix(
             "any",
-            "/etc/security/limits.d/90-memlock.conf: USER - memlock unlimited (for logins)",
+            "/etc/security/limits.d/90-memlock.conf: USER - memlock unlimited\n# for logins",
             needs_root=True,
             needs_restart=True,
             persists=True,

@@ -117,7 +117,7 @@ _FIXES_OF_KIND = {
         Fix("kubernetes", "leave out runtimeClassName", needs_restart=True, persists=True),
         Fix(
             "any",
-            "bind the hypervisor's process on the host: numactl --membind=NODE, or its cgroup",
+            "# bind the hypervisor's process on the host: numactl --membind=NODE, or its cgroup",
             needs_root=True,
             needs_restart=True,
         ),

@@ -175,6 +175,7 @@ def _exempting_policies(host: "Host", path: str) -> tuple[str, ...]:
         "/run/numad.pid",
         "/sys/fs/cgroup/system.slice/numad.service",
         "/proc/*/comm",
+        "/var/run/numad.pid",
     ),
     requires=Requires.SEVERAL_NODES,
 )
@@ -294,6 +295,7 @@ def _listing(host: "Host", folder: str) -> tuple[str, ...]:
         f"{_KDAMONDS}/*/state",
         f"{_KDAMONDS}/*/contexts/*/schemes/*/action",
         "/sys/module/damon_*/parameters/enabled",
+        f"{_KDAMONDS}/*/contexts/*/schemes/*/target_nid",
     ),
     requires=Requires.SEVERAL_NODES,
 )

@@ -59,6 +59,7 @@ _PLENTY = 0.05
         f"{_THP}/defrag",
         f"{_THP}/shmem_enabled",
         f"{_THP}/hugepages-*/enabled",
+        "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
     ),
 )
 def transparent_huge_pages(host: "Host", target: Target) -> Iterator[Finding]:
@@ -225,6 +226,7 @@ class _Pool(NamedTuple):
         f"{_NODES}/node*/hugepages/hugepages-*/nr_hugepages",
         f"{_NODES}/node*/hugepages/hugepages-*/free_hugepages",
         _MEMINFO,
+        "/sys/kernel/mm/hugepages",
     ),
 )
 def huge_page_pools(host: "Host", target: Target) -> Iterator[Finding]:
@@ -446,7 +448,13 @@ def _default_size(host: "Host", pools: list[_Pool]) -> Iterator[Finding]:
 @check(
     "K009",
     name="fragmentation",
-    needs=(_BUDDYINFO, f"{_NODES}/node*/meminfo", _PROACTIVENESS),
+    needs=(
+        _BUDDYINFO,
+        f"{_NODES}/node*/meminfo",
+        _PROACTIVENESS,
+        "/proc/meminfo",
+        "/proc/zoneinfo",
+    ),
 )
 def fragmentation(host: "Host", target: Target) -> Iterator[Finding]:
     """How much of each node's free memory is in blocks that hold a huge page.

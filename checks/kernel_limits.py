@@ -228,6 +228,8 @@ def _strict_overcommit(host: "Host") -> Finding:
         f"{_CPUFREQ}/policy*/scaling_governor",
         f"{_CPUFREQ}/policy*/scaling_driver",
         f"{_CPUFREQ}/policy*/energy_performance_preference",
+        "/sys/devices/system/cpu/cpufreq/policy*/affected_cpus",
+        "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
     ),
     severity=Severity.LOW,
 )
@@ -401,7 +403,7 @@ _FEATURES = {
 }
 
 
-@check("K016", name="kernel-features", needs=("features",), requires=Requires.NUMA)
+@check("K016", name="kernel-features", needs=("fact features",), requires=Requires.NUMA)
 def kernel_features(host: "Host", target: Target) -> Iterator[Finding]:
     """What this kernel offers for memory placement, found by trying.
 

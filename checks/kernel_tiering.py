@@ -138,7 +138,12 @@ def _described(node: Node) -> str:
 @check(
     "K005",
     name="tiers-and-weights",
-    needs=(f"{_TIERS}/memory_tier*/nodelist", f"{_WEIGHTS}/node*", f"{_WEIGHTS}/auto"),
+    needs=(
+        f"{_TIERS}/memory_tier*/nodelist",
+        f"{_WEIGHTS}/node*",
+        f"{_WEIGHTS}/auto",
+        "/sys/kernel/mm/mempolicy/weighted_interleave/__auto_type",
+    ),
     requires=Requires.SEVERAL_NODES,
 )
 def tiers_and_weights(host: "Host", target: Target) -> Iterator[Finding]:

@@ -272,7 +272,16 @@ def _cut(host: "Host", topology: Topology, cut: list[tuple[int, ...]], mixed: se
     )
 
 
-@check("T008", name="offline-cpus", needs=(f"{CPUS}/online", f"{CPUS}/present", _TOPOLOGY))
+@check(
+    "T008",
+    name="offline-cpus",
+    needs=(
+        f"{CPUS}/online",
+        f"{CPUS}/present",
+        _TOPOLOGY,
+        f"{CPUS}/smt/control",
+    ),
+)
 def offline_cpus(host: "Host", target: Target) -> Iterator[Finding]:
     """Some CPUs of the machine are offline.
 

@@ -128,7 +128,7 @@ def _contradiction(message: str, subject: str, evidence: Iterable[Evidence]) -> 
             Fix("any", "take CPU lists from `numadoctor topology`, which reads cpumap and online"),
             Fix(
                 "any",
-                "update kernel and firmware: a running kernel prints these files from one mask",
+                "# update kernel and firmware: a running kernel prints these files from one mask",
                 needs_root=True,
                 needs_restart=True,
                 persists=True,
@@ -374,6 +374,7 @@ def _memory_fixes(host: "Host", near: list[int]) -> list[Fix]:
         f"{NODES}/node*/access*/initiators",
         "/sys/devices/virtual/memory_tiering/memory_tier*/nodelist",
         "/proc/driver/nvidia/gpus/*/numa_status",
+        f"{NODES}/has_cpu",
     ),
     requires=Requires.NUMA,
 )

@@ -86,8 +86,9 @@ def no_virtual_numa(host: "Host", target: Target) -> Iterator[Finding]:
 
 
 _LIBVIRT = (
-    "<cpu><numa><cell id='0' cpus='...' memory='...'/>...</numa></cpu>, "
-    "<numatune><memnode cellid='0' mode='strict' nodeset='0'/>..., <vcpupin .../>"
+    "<cpu><numa><cell id='0' cpus='...' memory='...'/>...</numa></cpu>\n"
+    "<numatune><memnode cellid='0' mode='strict' nodeset='0'/>...</numatune>\n"
+    "# and a <vcpupin .../> for each virtual CPU"
 )
 _VMWARE = "switch CPU hot-add off: with it the guest gets no virtual NUMA"
 _CLOUD = "choose a size of machine that is documented to show its NUMA nodes"

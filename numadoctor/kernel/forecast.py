@@ -85,8 +85,9 @@ def _wider_cpuset(nodes: tuple[int, ...]) -> tuple[Fix, ...]:
         ),
         Fix(
             "kubernetes",
-            "the kubelet's Memory Manager chose these nodes: memoryManagerPolicy None lifts it; "
-            "Static gives more nodes only to a pod that needs more memory than one has",
+            "memoryManagerPolicy: None\n"
+            "# in the kubelet's configuration: its Memory Manager chose these nodes, and gives "
+            "more only to a pod that needs more memory than one has",
             needs_root=True,
             needs_restart=True,
             persists=True,
