@@ -1,5 +1,7 @@
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,12 +26,18 @@ def starts(text: bytes) -> list[bytes]:
 @NUMA
 def test_every_way_of_reading_gives_the_same_mappings() -> None:
     account = Account()
-    plain = read_numa_maps(OWN, account, gently=False)
-    few = account.calls
-    gently = read_numa_maps(OWN, account, gently=True)
-    ahead = take(Ahead([OWN]), OWN, account)
-    assert starts(plain) == starts(gently)
-    assert set(starts(plain)) <= set(starts(ahead))  # the thread has a stack of its own
+    # A process that waits: this one maps and unmaps while it reads.
+    line = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as waiting:
+        assert waiting.stdout is not None
+        waiting.stdout.readline()
+        path = f"/proc/{waiting.pid}/numa_maps"
+        plain = read_numa_maps(path, account, gently=False)
+        few = account.calls
+        gently = read_numa_maps(path, account, gently=True)
+        ahead = take(Ahead([path]), path, account)
+        waiting.communicate(b"\n")
+    assert starts(plain) == starts(gently) == starts(ahead)
     assert plain.endswith(b"\n")
     assert b"\0" not in plain
     # A line at a time or two.
