@@ -71,6 +71,9 @@ def _answer(content: dict[str, Any]) -> None:
 
 
 def _call(name: str, arguments: list[Any], keywords: dict[str, Any], limit: float) -> Any:
+    with contextlib.suppress(Exception):  # the child meets it again, and reports it
+        # Imported here, a module costs its time once and not in each child.
+        importlib.import_module(name.partition(":")[0])
     with tempfile.TemporaryFile("w+") as result, tempfile.TemporaryFile("w+") as printed:
         child = os.fork()
         if child == 0:
