@@ -9,8 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, ClassVar
 
+from numadoctor.host.parsers import parse_stat
 from numadoctor.kernel import policy
 from numadoctor.kernel.policy import Mode
 
@@ -170,8 +172,17 @@ def victim(build: Callable[[], Any]) -> Iterator[tuple[int, Any]]:
             answer = json.loads(stream.read() or b'{"error": "it died"}')
         if "error" in answer:
             raise RuntimeError(f"the victim failed: {answer['error']}")
+        _wait_until_it_sleeps(pid)
         yield pid, answer["value"]
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+def _wait_until_it_sleeps(pid: int) -> None:
+    """On the way from its answer to its sleep a victim may touch a page or two."""
+    for _ in range(1000):
+        if parse_stat(Path(f"/proc/{pid}/stat").read_bytes()).state == "S":
+            return
+        time.sleep(0.01)
