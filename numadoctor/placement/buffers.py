@@ -27,7 +27,7 @@ _EACH = 1 << 16
 # Pages per call. Who asks about itself need not be spared, but its other threads may want to mmap.
 _BATCH = 1 << 12
 
-_PATTERN_PAGES = 4000
+_PATTERN_PAGES = 1500
 
 
 def place_buffer(

@@ -9,6 +9,7 @@ from numadoctor.placement import intervals, measure
 from numadoctor.placement.huge import huge_page_devices
 from numadoctor.placement.measure import Sample
 from numadoctor.placement.population import Population
+from numadoctor.placement.processes import optional
 from numadoctor.placement.segments import Area, Segment, mapped_areas, segments_of
 from numadoctor.placement.shared_policy import SHARED_POLICY_KINDS, shared_policy
 from numadoctor.placement.study import Study
@@ -23,6 +24,9 @@ _LEAST, _FLOOR, _FLOOR_TOTAL = 16, 100, 20_000
 
 # Pages for all small mappings of a kind together.
 _SMALL = 400
+
+# Bytes that a process may grow by from the reading of its status to that of its pages.
+_GROWTH = 64 << 20
 
 # Nobody's memory; and devices do not like to be looked at.
 _NO_MEMORY = (Kind.DEVICE, Kind.SPECIAL)
@@ -57,8 +61,9 @@ def survey(study: Study) -> Survey:
     """
     areas: list[Area] = []
     small: dict[Kind, list[Small]] = {}
+    known: dict[str | None, dict[tuple[int, int], int]] = {}
     for pid in study.pids:
-        devices = huge_page_devices(study.host, pid)
+        devices = _huge_page_devices(study, pid, known)
         maps = study.examined[pid].maps
         if maps is None:
             continue
@@ -78,7 +83,7 @@ def survey(study: Study) -> Survey:
     large = [
         index
         for index, segment in enumerate(segments)
-        if _walk(segment, _most(study, segment)) > study.hold
+        if _walk(segment, _resident(study, segment)) > study.hold
     ]
     wanted = max(_LEAST, min(_PILOT, _PILOT_TOTAL // max(1, len(large))))
     pilots = {
@@ -89,15 +94,31 @@ def survey(study: Study) -> Survey:
     return Survey(segments, pilots, small, max(walks, default=0.0))
 
 
+def _huge_page_devices(
+    study: Study, pid: int, known: dict[str | None, dict[tuple[int, int], int]]
+) -> dict[tuple[int, int], int]:
+    """As ``huge_page_devices``, once for all processes that see the same mounts."""
+    namespace = optional(study.host.link, f"/proc/{pid}/ns/mnt")
+    if namespace not in known:
+        known[namespace] = huge_page_devices(study.host, pid)
+    return known[namespace]
+
+
 def _can_hold_memory(area: Area) -> bool:
     return area.kind not in _NO_MEMORY and not area.reserved
 
 
-def _most(study: Study, segment: Segment) -> int:
-    """Bytes of a segment that can be resident at most."""
+def _resident(study: Study, segment: Segment) -> int:
+    """Bytes of a segment that are resident at most: what all who map it have in memory."""
     resident = [study.examined[pid].process.resident for pid in segment.pids]
     known = [count for count in resident if count is not None]
     return min(segment.length, sum(known)) if len(known) == len(resident) else segment.length
+
+
+def _most(study: Study, segment: Segment) -> int:
+    """The same a moment later: the processes may grow."""
+    resident = _resident(study, segment)
+    return min(segment.length, resident + resident // 8 + _GROWTH)
 
 
 def _walk(segment: Segment, resident: int) -> float:
@@ -110,7 +131,7 @@ def _walk_of(segment: Segment, pilot: Sample, study: Study) -> float:
     placement = measure.from_sample(segment, pilot, study.askers, _most(study, segment))
     present = sum(node >= 0 for node in pilot.nodes)
     high = intervals.proportion(present, len(pilot.nodes))[1]
-    most = min(_most(study, segment), int(high * pilot.population.bytes))
+    most = min(_resident(study, segment), int(high * pilot.population.bytes))
     huge = measure.with_states(placement, pilot).thp_bytes or 0
     ordinary = 1 - huge / placement.resident if placement.resident else 1.0
     return _walk(segment, int(most * ordinary))
