@@ -46,6 +46,8 @@ coverage: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/allocator.py
+	$(BIN)/python benchmarks/maps.py
+	$(BIN)/python benchmarks/observer.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
