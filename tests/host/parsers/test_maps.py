@@ -122,3 +122,10 @@ def test_what_is_found_may_not_be_understood() -> None:
     read = parse_maps(b"00001000-00002000 rw-p 0 00:00 0\n00002000-00003000 odd\n")
     assert read.find(0x2000) is None
     assert read.starts == (0x1000,)
+
+
+def test_a_search_that_meets_a_strange_line_looks_at_all_lines() -> None:
+    text = b"00001000-00002000 rw-p 0 00:00 0\n" + b"x" * 500
+    read = parse_maps(text + b"\n00003000-00004000 rw-p 0 00:00 0\n")
+    assert [read.find(start) for start in (0x1000, 0x3000)] == list(read.lines)
+    assert read.find(0x2000) is None
