@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import cache as only_once
 from pathlib import Path
@@ -46,17 +46,21 @@ exec python3 -m tests.lab.guest_init
 """
 
 
-def on(*patterns: str) -> pytest.MarkDecorator:
+def on(*patterns: str, quick: Collection[str] | None = None) -> pytest.MarkDecorator:
     """Run a test in a guest of each machine whose name matches: ``@on("x86_64-2n-*", "s390x-*")``.
 
     The test takes the guest as its argument ``guest``.
+
+    :param quick: of the machines that are not slow, those on which `make lab` runs
+        it; on the others only `make lab-full` does. All, if None
     """
     named = {name for pattern in patterns for name in fnmatch.filter(MACHINES, pattern)}
     if unknown := [pattern for pattern in patterns if not fnmatch.filter(MACHINES, pattern)]:
         raise ValueError(f"no machine of the lab is called {', '.join(unknown)}")
+    full = {n for n, m in MACHINES.items() if m.slow or (quick is not None and n not in quick)}
     parameters = [
-        pytest.param(name, marks=[pytest.mark.lab, *[pytest.mark.lab_full] * machine.slow])
-        for name, machine in MACHINES.items()
+        pytest.param(name, marks=[pytest.mark.lab, *[pytest.mark.lab_full] * (name in full)])
+        for name in MACHINES
         if name in named
     ]
     return pytest.mark.parametrize("guest", parameters, indirect=True)
