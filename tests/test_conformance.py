@@ -180,7 +180,7 @@ def sample_host(name: str) -> Host:
 
 
 @cache
-def tried(id: str) -> tuple[Tried, ...]:
+def tried(id: str, scratch: Path) -> tuple[Tried, ...]:
     """The check on its examples and on every sample host."""
     check = CATALOGUE.checks[id]
     found = [
@@ -188,21 +188,21 @@ def tried(id: str) -> tuple[Tried, ...]:
         for name in sample_names()
     ]
     for path in examples(check):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
             tree = parse_tree(path.read_text()).build(Path(folder) / "root")
             found.append(try_on(check, path.name, Host(FolderRoot(str(tree)))))
     return tuple(found)
 
 
-def findings(check: Check) -> Iterator[tuple[str, Finding]]:
-    for one in tried(check.id):
+def findings(check: Check, scratch: Path) -> Iterator[tuple[str, Finding]]:
+    for one in tried(check.id, scratch):
         for finding in one.findings:
             yield f"{one.where}: {finding}", finding
 
 
 @every_check
-def test_what_a_check_says(check: Check) -> None:
-    for told, finding in findings(check):
+def test_what_a_check_says(check: Check, in_memory: Path) -> None:
+    for told, finding in findings(check, in_memory):
         assert finding.status is not Status.ERROR, told
         assert finding.message, told
         assert "\n" not in finding.message, told
@@ -221,8 +221,8 @@ def test_what_a_check_says(check: Check) -> None:
 
 
 @every_check
-def test_fixes_are_the_smallest(check: Check) -> None:
-    for told, finding in findings(check):
+def test_fixes_are_the_smallest(check: Check, in_memory: Path) -> None:
+    for told, finding in findings(check, in_memory):
         for fix in finding.fixes:
             wrong = r"--privileged|privileged: *true|run as root|chmod 777"
             assert not re.search(wrong, fix.text), told
@@ -239,12 +239,12 @@ def test_fixes_are_the_smallest(check: Check) -> None:
 
 
 @every_check
-def test_long_lines_of_fixes_are_explanations(check: Check) -> None:
+def test_long_lines_of_fixes_are_explanations(check: Check, in_memory: Path) -> None:
     """A command is not broken on the screen, so one that is no command must say so (``# ``)."""
     in_words = ("bios", "vmware")
     long = {
         line
-        for _, finding in findings(check)
+        for _, finding in findings(check, in_memory)
         for fix in finding.fixes
         if fix.launcher not in in_words
         for line in fix.text.splitlines()
@@ -266,7 +266,7 @@ def matches(path: str, need: str) -> bool:
 
 
 @every_check
-def test_what_is_read_is_declared(check: Check) -> None:
+def test_what_is_read_is_declared(check: Check, in_memory: Path) -> None:
     # The kubelet's own command line names the file of its configuration.
-    read = {path for one in tried(check.id) for path in one.read} - {"/etc/kubelet.yaml"}
+    read = {path for one in tried(check.id, in_memory) for path in one.read} - {"/etc/kubelet.yaml"}
     assert {path for path in read if not any(matches(path, need) for need in check.needs)} == set()

@@ -204,8 +204,8 @@ def kernel_answer(folder: Path, path: str) -> object:
 
 
 @pytest.fixture(scope="module")
-def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("trees")
+def trees(in_memory: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=in_memory))
 
 
 @pytest.fixture(scope="module")
