@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from numadoctor.host import parsers
@@ -161,16 +162,39 @@ class _Processes:
 
     def with_descendants(self, pids: Iterable[int]) -> dict[int, None]:
         """Each process and behind it its descendants, parents before children."""
-        children: dict[int, list[int]] = {}
-        for pid, (parent, start) in self.parents.items():
-            # A parent that is younger than its child has the pid of one that ended.
-            if parent in self.parents and self.parents[parent][1] <= start:
-                children.setdefault(parent, []).append(pid)
         found: dict[int, None] = {}
         pending = list(pids)[::-1]
         while pending:
             pid = pending.pop()
             if pid not in found:
                 found[pid] = None
-                pending += sorted(children.get(pid, ()), reverse=True)
+                pending += sorted(self._children(pid), reverse=True)
         return found
+
+    def _children(self, pid: int) -> Iterable[int]:
+        """The children of a process, from the kernel's own lists or else by all parents."""
+        try:
+            return self._listed_children(pid)
+        except Undecided:
+            return self._by_parent.get(pid, ())
+
+    def _listed_children(self, pid: int) -> set[int]:
+        """A thread has its own children (CONFIG_PROC_CHILDREN, Linux 4.2).
+
+        :raises Undecided: a list is not there
+        """
+        folder = f"/proc/{pid}/task"
+        children: set[int] = set()
+        for tid in parsers.numbered(self.host.list(folder), ""):
+            words = self.host.parse(f"{folder}/{tid}/children", parsers.parse_words)
+            children |= set(map(int, filter(str.isdecimal, words)))
+        return children
+
+    @cached_property
+    def _by_parent(self) -> dict[int, list[int]]:
+        children: dict[int, list[int]] = {}
+        for pid, (parent, start) in self.parents.items():
+            # A parent that is younger than its child has the pid of one that ended.
+            if parent in self.parents and self.parents[parent][1] <= start:
+                children.setdefault(parent, []).append(pid)
+        return children

@@ -25,7 +25,7 @@ def read_parts(descriptor: int) -> bytes:
 
 
 class Ahead:
-    """Files that are being read, all at once.
+    """Files that are being read, one after the other.
 
     :ivar calls: seconds that each call took
     """
@@ -34,20 +34,23 @@ class Ahead:
         self.calls: list[float] = []
         self._answers: dict[str, bytes | OSError] = {}
         self._done = {path: threading.Event() for path in paths}
-        for path in self._done:
-            threading.Thread(target=self._work, args=(path,), daemon=True).start()
+        threading.Thread(target=self._work, daemon=True).start()
 
     @classmethod
     def of_process(cls, pid: int) -> "Ahead":
-        """Begin to count the pages of a process, however long that holds it up."""
+        """Begin to count the pages of a process, however long that holds it up.
+
+        maps comes second: what it tells is needed when numa_maps has been taken apart.
+        """
         return cls((f"/proc/{pid}/numa_maps", f"/proc/{pid}/maps"))
 
-    def _work(self, path: str) -> None:
-        try:
-            self._answers[path] = self._read(path)
-        except OSError as error:
-            self._answers[path] = error
-        self._done[path].set()
+    def _work(self) -> None:
+        for path, done in self._done.items():
+            try:
+                self._answers[path] = self._read(path)
+            except OSError as error:
+                self._answers[path] = error
+            done.set()
 
     def _read(self, path: str) -> bytes:
         parts: list[bytes] = []

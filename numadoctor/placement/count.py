@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from numadoctor.host.parsers import NumaMaps, parse_numa_maps, parse_policy
-from numadoctor.model import Undecided
+from numadoctor.model import Missing, Undecided, Unreadable
 from numadoctor.model.placement import Method, Placement
 from numadoctor.placement import intervals, measure
-from numadoctor.placement.processes import understood
+from numadoctor.placement.processes import optional, understood
 from numadoctor.placement.segments import Area, Crumbs, Segment, counted_areas, segments_of
 from numadoctor.placement.study import Study
+
+_NODES = "/sys/devices/system/node"
 
 # In mappings of that size it is worth a look how the nodes alternate along them.
 _PATTERN_BYTES = 4 << 20
@@ -31,13 +33,16 @@ def count(study: Study, because: str, *, gently: bool) -> None:
         try:
             numa = _numa_maps(study, pid, gently)
         except Undecided as error:
-            study.drop(pid, error)
+            study.drop(pid, _why_missing(study, pid, error))
             continue
         if numa.unknown:
             words = ", ".join(numa.unknown[:5])
             study.remarks.append(f"numa_maps of pid {pid} holds what is not understood: {words}")
         # The first mapping is the program's own: what shows there is the task's policy.
         policy = parse_policy(numa.meanings[numa.texts[0]].policy) if numa.texts else None
+        study.read_maps(pid)
+        if study.examined[pid].process.problem:
+            continue
         study.set_policy(pid, policy)
         maps = study.examined[pid].maps
         if maps is None:
@@ -58,6 +63,18 @@ def _numa_maps(study: Study, pid: int, gently: bool) -> NumaMaps:
     if not study.host.live:
         return study.host.parse(path, parse_numa_maps)
     return understood(path, study.read(path, gently=gently), parse_numa_maps)
+
+
+def _why_missing(study: Study, pid: int, error: Undecided) -> Undecided:
+    """A numa_maps that is not there need not mean that the process is gone."""
+    found = study.examined[pid]
+    if not isinstance(error, Missing) or (found.maps is None and found.process.threads is None):
+        return error
+    if not study.host.live:
+        return Unreadable(error.path, None, "the captured folder does not hold it")
+    if optional(study.host.has, _NODES) is False:
+        return Unreadable(error.path, None, "this kernel has no NUMA support")
+    return error
 
 
 def _add_crumbs(study: Study, crumbs: Sequence[Crumbs]) -> None:

@@ -42,13 +42,8 @@ class Examined(NamedTuple):
         return self._replace(process=process, ended=isinstance(error, (Vanished, Missing)))
 
 
-def examine(
-    host: "Host", pid: int, target: Target, read_maps: Callable[[], bytes] | None = None
-) -> Examined:
-    """Status, faults and mappings of a process. ``problem`` tells why it cannot be examined.
-
-    :param read_maps: gives its maps file, where that is not to be read through the host
-    """
+def examine(host: "Host", pid: int, target: Target) -> Examined:
+    """Status and faults of a process. ``problem`` tells why it cannot be examined."""
     proc = f"/proc/{pid}"
     status = optional(host.status, proc)
     stat = optional(host.parse, f"{proc}/stat", parsers.parse_stat)
@@ -70,13 +65,23 @@ def examine(
     examined = Examined(process, None, target.descendant)
     if stat is not None and stat.state in ("Z", "X"):
         return examined.failed(Vanished(proc))
+    return examined
+
+
+def with_maps(
+    host: "Host", examined: Examined, read: Callable[[], bytes] | None = None
+) -> Examined:
+    """Adds the mappings of a process.
+
+    :param read: gives its maps file, where that is not to be read through the host
+    """
+    process = examined.process
+    path = f"/proc/{process.pid}/maps"
     try:
-        path = f"{proc}/maps"
-        maps = (
-            understood(path, read_maps(), parsers.parse_maps)
-            if read_maps
-            else host.parse(path, parsers.parse_maps)
-        )
+        if read:
+            maps = understood(path, read(), parsers.parse_maps)
+        else:
+            maps = host.parse(path, parsers.parse_maps)
     except Undecided as error:
         # A captured folder may hold numa_maps alone.
         captured = isinstance(error, Missing) and not host.live

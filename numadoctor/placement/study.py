@@ -11,7 +11,7 @@ from numadoctor.model.placement import Method, Placement, Policy, ProcessPlaceme
 from numadoctor.placement import intervals
 from numadoctor.placement.asker import ABSENT, Account, Asker
 from numadoctor.placement.measure import Remainders
-from numadoctor.placement.processes import Examined, examine, optional
+from numadoctor.placement.processes import Examined, examine, optional, with_maps
 
 if TYPE_CHECKING:
     from random import Random
@@ -97,11 +97,19 @@ class Study:
         """Read what is to be known of each before its pages are looked for."""
         for target in targets:
             pid = _pid(target)
-            path = f"/proc/{pid}/maps"
-            read = None
-            if self._ahead and path in self._ahead:
-                read = partial(self.read, path, gently=False)
-            self.examined.setdefault(pid, examine(self.host, pid, target, read))
+            found = self.examined.setdefault(pid, examine(self.host, pid, target))
+            if not found.process.problem and not self._is_ahead(pid):
+                self.examined[pid] = with_maps(self.host, found)
+
+    def _is_ahead(self, pid: int) -> bool:
+        return self._ahead is not None and f"/proc/{pid}/maps" in self._ahead
+
+    def read_maps(self, pid: int) -> None:
+        """Take the mappings of a process that were read ahead, if they were."""
+        found = self.examined[pid]
+        if self._is_ahead(pid) and found.maps is None:
+            read = partial(self.read, f"/proc/{pid}/maps", gently=False)
+            self.examined[pid] = with_maps(self.host, found, read)
 
     def drop(self, pid: int, error: Undecided) -> None:
         """A process can no longer be examined; what is known of it stays."""

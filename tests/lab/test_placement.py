@@ -191,3 +191,10 @@ def test_each_thread_has_its_policy(guest: Guest) -> None:
     assert bound["cpus"] == guest.machine.cpus(nodes[0])
     assert bound["last_cpu"] in bound["cpus"]
     assert [t["policy"] for t in threads if t is not bound] == ["default"] * 3
+
+
+@on("s390x-none-6.1")
+def test_a_kernel_without_nodes_is_no_empty_process(guest: Guest) -> None:
+    found = guest.run(inside.maps, [])
+    assert found["exit_code"] == 3
+    assert "this kernel has no NUMA support" in " ".join(found["stdout"].split())

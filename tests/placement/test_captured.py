@@ -112,7 +112,7 @@ def test_small_mappings_are_put_together_by_kind() -> None:
         ("numa_maps", Denied("/proc/11/numa_maps", errno.EACCES), "process of uid 1000"),
         ("maps", Denied("/proc/11/maps", errno.EACCES), "run as the same user or with"),
         ("numa_maps", Vanished("/proc/11/numa_maps", errno.ESRCH), "it ended while"),
-        ("numa_maps", None, "no such process"),
+        ("numa_maps", None, "the captured folder does not hold it"),
         ("numa_maps", "what is this\n", "cannot understand /proc/11/numa_maps"),
         ("stat", stat("engine", 11, 10, state="Z"), "it ended while"),
     ],

@@ -73,24 +73,27 @@ class Maps(Table[Backing]):
 
     def find(self, start: int) -> MapsLine | None:
         """The mapping that begins at ``start``, or None. Looks at few lines, not at all."""
-        low, high = 0, len(self.data)
+        data, low, high = self.data, 0, len(self.data)
         while low < high:
             # The line in the middle: those before it begin at lower addresses.
-            middle = (low + high) // 2
-            begin = self.data.rfind(b"\n", low, middle) + 1 or low
-            line = self.pattern.match(self.data, begin)
-            if line is None:
+            begin = data.rfind(b"\n", low, (low + high) // 2) + 1 or low
+            try:
+                found = int(data[begin : data.find(b"-", begin, begin + 17)], 16)
+            except ValueError:
                 # Not the kernel's own text: then by all lines.
                 return {line.start: line for line in self.lines}.get(start)
-            found = int(line[1], 16)
+            if found == start:
+                return self._line_at(begin)
             if found < start:
-                low = line.end()
-            elif found > start:
-                high = begin
+                low = data.find(b"\n", begin) + 1 or high
             else:
-                backing = self.understand(line[3])
-                return MapsLine(start, int(line[2], 16), backing) if backing else None
+                high = begin
         return None
+
+    def _line_at(self, begin: int) -> MapsLine | None:
+        line = self.pattern.match(self.data, begin)
+        backing = self.understand(line[3]) if line else None
+        return MapsLine(int(line[1], 16), int(line[2], 16), backing) if line and backing else None
 
 
 def parse_backing(text: bytes) -> Backing | None:
