@@ -29,10 +29,17 @@ from numadoctor.model.finding import (
 from numadoctor.model.target import Target
 
 if TYPE_CHECKING:
+    from numadoctor.model.device import (
+        Device,
+        Distance,
+        Interface,
+        PcieLink,
+        Step,
+        distance,
+    )
     from numadoctor.model.topology import (
         Allowed,
         Cpu,
-        Device,
         Initiator,
         Node,
         NodeKind,
@@ -46,26 +53,31 @@ __all__ = [
     "Cpu",
     "Denied",
     "Device",
+    "Distance",
     "Evidence",
     "Finding",
     "Fix",
     "Initiator",
+    "Interface",
     "Malformed",
     "Missing",
     "Node",
     "NodeKind",
     "ParseError",
+    "PcieLink",
     "Pool",
     "Remark",
     "Report",
     "Severity",
     "Status",
+    "Step",
     "Target",
     "TooLarge",
     "Topology",
     "Undecided",
     "Unreadable",
     "Vanished",
+    "distance",
     "fail",
     "info",
     "passed",
@@ -79,7 +91,7 @@ def __getattr__(name: str) -> object:
     # `numadoctor syscalls` does without the topology, and its classes take as
     # long to make as all the rest.
     if name in __all__:
-        from numadoctor.model import topology
+        from numadoctor.model import device, topology
 
-        return getattr(topology, name)
+        return getattr(topology if hasattr(topology, name) else device, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from numadoctor.model.device import Device
 from numadoctor.model.finding import Status
 
 
@@ -97,30 +98,6 @@ class Cpu:
     die: int | None = None
     core: int | None = None
     siblings: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Device:
-    """A PCI device that matters for placement.
-
-    :ivar address: sysfs form, ``0000:c1:00.0``
-    :ivar pci_class: 24-bit class code
-    :ivar kind: gpu, accelerator, nic, storage or other
-    :ivar node: the node it is attached to, or None when unknown
-    :ivar node_source: how ``node`` was found: "sysfs", "parent bridge ADDRESS",
-        "only node", or why it is unknown
-    :ivar names: what the system calls it: eth0, nvme0, card1, renderD128
-    """
-
-    address: str
-    pci_class: int
-    vendor: int
-    device: int
-    kind: str
-    node: int | None
-    node_source: str
-    vendor_name: str = ""
-    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
