@@ -235,7 +235,12 @@ class Pool:
         """
         try:
             self.prefaulted = prefault(
-                self.address, self.length, self.page_size, threads=threads, progress=progress
+                self.address,
+                self.length,
+                self.page_size,
+                threads=threads,
+                progress=progress,
+                shared=self.backing not in (Backing.PRIVATE, Backing.HUGETLB),
             )
         except PrefaultError as error:
             finding = self._not_prefaulted(error)

@@ -20,8 +20,6 @@ _POPULATE_READ: Final = 22
 _POPULATE_WRITE: Final = 23
 
 libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
-libc.memset.restype = ctypes.c_void_p
 
 # One call for so much: long enough that the calls do not count (3 ms and
 # more), short enough for progress to move and for an interrupt to be heard.
@@ -73,6 +71,7 @@ def prefault(
     threads: int = 0,
     progress: Progress | None = None,
     write: bool = True,
+    shared: bool = False,
 ) -> Prefaulted:
     """Bring every page of the range in.
 
@@ -80,30 +79,34 @@ def prefault(
     :param length: in bytes
     :param page_size: in bytes
     :param threads: how many; 0 for one a CPU that may be used, eight at most
-    :param write: as if each page was written; False keeps what is in shared
-        pages and maps them for reading
+    :param write: as if each page was written; False maps shared pages for reading
+    :param shared: other processes may write meanwhile: where pages have to be
+        touched they are only read, which brings a shared page in as well
     :raises PrefaultError: the kernel refuses
     """
     chunk = max(_CHUNK // page_size, 1) * page_size
     workers = min(threads or min(len(os.sched_getaffinity(0)), 8), -(-length // chunk) or 1)
     advice = _POPULATE_WRITE if write else _POPULATE_READ
     populate = _can_populate(advice)
+    by_writing = write and not shared
     state = _State(address, length, chunk)
 
     def work() -> None:
         while (part := state.take()) is not None:
-            number = _populate(*part, advice) if populate else _touch(*part, page_size, write)
+            number = _populate(*part, advice) if populate else _touch(*part, page_size, by_writing)
             state.finish(part[1], number)
 
     start = time.perf_counter()
-    helpers = [threading.Thread(target=work, daemon=True) for _ in range(workers - 1)]
+    # With progress to tell, this thread has no part in the work.
+    count = workers - (progress is None)
+    helpers = [threading.Thread(target=work, daemon=True) for _ in range(count)]
     for helper in helpers:
         helper.start()
     try:
         if progress is None:
             work()
         else:
-            _work_telling(work, state, progress)
+            _tell(helpers, state, progress)
     except BaseException:
         state.stop()
         raise
@@ -147,15 +150,12 @@ class _State:
         self.changed.set()
 
 
-def _work_telling(work: Callable[[], None], state: _State, progress: Progress) -> None:
-    """Work in a thread of its own, so that this one can tell how far it is."""
-    worker = threading.Thread(target=work, daemon=True)
-    worker.start()
-    while worker.is_alive():
+def _tell(helpers: list[threading.Thread], state: _State, progress: Progress) -> None:
+    """Call ``progress`` while the helpers work, and once when all have ended."""
+    while any(helper.is_alive() for helper in helpers):
         state.changed.wait(0.1)
         state.changed.clear()
         progress(state.done, state.length)
-    worker.join()
     progress(state.done, state.length)
 
 
@@ -176,10 +176,9 @@ def _populate(address: int, length: int, advice: int) -> int:
 
 
 def _touch(address: int, length: int, page_size: int, write: bool) -> int:
-    # Not a Python loop over pages: one call that releases the interpreter's lock.
+    # One byte of each page, in two loops of C: what is in the pages stays.
+    pages = memoryview((ctypes.c_char * length).from_address(address)).cast("B")[::page_size]
+    content = bytes(pages)
     if write:
-        libc.memset(address, 0, length)
-    else:
-        for page in range(address, address + length, page_size):
-            ctypes.c_char.from_address(page).value  # noqa: B018 - the read is the purpose
+        pages[:] = content
     return 0

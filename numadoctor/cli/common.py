@@ -178,13 +178,15 @@ def write_outputs(
 # report bound into a container as a single file.
 _ONLY_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV)
 
+# What these lead to may be a file, but whoever opened it has that one.
+_OPENED = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
+
 
 def _write_file(file: str, text: str) -> None:
     """Write ``file``, whole or not at all where that can be: no reader sees half a report."""
     try:
-        # A pipe or a device cannot be replaced; /dev/stdout may be a file, but
-        # whoever opened it has that one.
-        if (os.path.exists(file) and not os.path.isfile(file)) or file.startswith("/dev/"):
+        # A pipe or a device cannot be replaced.
+        if (os.path.exists(file) and not os.path.isfile(file)) or file.startswith(_OPENED):
             _write(file, text, "w")
         else:
             # What stands behind a link is replaced, not the link.

@@ -199,6 +199,21 @@ def test_progress_ends_at_the_whole() -> None:
         assert [done for done, _ in told] == sorted(done for done, _ in told)
 
 
+@pytest.mark.parametrize("backing", ["private", "memfd"])
+def test_touching_brings_every_page_in_and_keeps_content(
+    backing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a kernel without MADV_POPULATE_WRITE (before Linux 5.14).
+    monkeypatch.setattr("numadoctor.allocator.prefault._can_populate", lambda _advice: False)
+    content = bytes(range(256))
+    with Pool(130 * MIB, backing=backing) as pool:
+        pool.buffer[-256:] = content
+        done = pool.prefault(2)
+        assert done.method == "touch"
+        assert pool.placement().resident == pool.length
+        assert bytes(pool.buffer[-256:]) == content
+
+
 def test_lock_beyond_the_limit_is_a_finding() -> None:
     def look() -> list[str]:
         import resource

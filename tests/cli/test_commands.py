@@ -321,8 +321,11 @@ def test_an_output_file_alone_leaves_the_screen_empty(run: Run, tmp_path: Path) 
     assert (done.code, done.out, done.err) == (0, "", "")
 
 
-def test_a_file_is_replaced_whole_and_keeps_its_permissions(run: Run, tmp_path: Path) -> None:
-    file = tmp_path / "r.json"
+@pytest.mark.parametrize("folder", ["tmp_path", "scratch"])  # on a disk; below /dev/shm
+def test_a_file_is_replaced_whole_and_keeps_its_permissions(
+    run: Run, request: pytest.FixtureRequest, folder: str
+) -> None:
+    file: Path = request.getfixturevalue(folder) / "r.json"
     file.write_text("old" * 100_000)
     file.chmod(0o600)
     inode = file.stat().st_ino
