@@ -5,14 +5,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
-from numadoctor.model import Finding, Severity, Target
+from numadoctor.model import Finding, Severity
 
-if TYPE_CHECKING:
-    from numadoctor.host import Host
-
-CheckFunction = Callable[["Host", Target], Iterator[Finding]]
+# A host and a target; for checks of files the host (or None) and a document.
+CheckFunction = Callable[[Any, Any], Iterator[Finding]]
 
 FAMILIES = {
     "T": "topology",
@@ -39,10 +37,11 @@ class Requires(enum.Enum):
 
 
 class Scope(enum.Enum):
-    """What a check is about: the machine (runs once) or a process (runs for each target)."""
+    """What a check is about: the machine (runs once), or each process or document it is given."""
 
     MACHINE = "machine"
     PROCESS = "process"
+    FILE = "file"
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,8 @@ class Check:
 
     :ivar id: family letter and three digits; never reused
     :ivar name: a few words joined by hyphens, for people and waivers
-    :ivar needs: the files and facts it looks at, ``*`` standing for any name
+    :ivar needs: the files and facts it looks at, ``*`` standing for any name;
+        for checks of files the kinds of documents (``kind compose``)
     :ivar severity: how much harm it does when it fails
     :ivar origin: the module or file that declares it
     """

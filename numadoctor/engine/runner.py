@@ -2,10 +2,11 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from numadoctor.engine.discovery import Catalogue, Problem
 from numadoctor.engine.exitcodes import exit_code
@@ -50,28 +51,41 @@ class UnknownSelection(ValueError):
     """``--select`` or ``--ignore`` names no check; the message lists the nearest ones."""
 
 
+# What can be examined where there is a machine.
+MACHINE_SCOPES = (Scope.MACHINE, Scope.PROCESS)
+
+
 def select(
-    catalogue: Catalogue, chosen: Iterable[str] = (), ignored: Iterable[str] = ()
+    catalogue: Catalogue,
+    chosen: Iterable[str] = (),
+    ignored: Iterable[str] = (),
+    scopes: Container[Scope] = MACHINE_SCOPES,
 ) -> list[Check]:
     """The checks whose id, family or name is in ``chosen`` (all, if empty), less ``ignored``.
 
+    :param scopes: what there is to examine; checks of other things are left out
     :raises UnknownSelection: a word stands for no check
     """
-    checks = list(catalogue)
+    everything = list(catalogue)
+    checks = [check for check in everything if check.scope in scopes]
     chosen, ignored = set(chosen), set(ignored)
     for word in sorted(chosen | ignored):
-        if not any(_matches(check, word) for check in checks):
-            raise UnknownSelection(_no_such_check(word, checks) + _not_loaded(catalogue))
-    return [
-        check
-        for check in checks
-        if (not chosen or any(_matches(check, word) for word in chosen))
-        and not any(_matches(check, word) for word in ignored)
-    ]
+        if not any(_matches(check, word) for check in everything):
+            raise UnknownSelection(_no_such_check(word, everything) + _not_loaded(catalogue))
+    # One file of settings serves all commands: its words need not all be of this one.
+    wanted = [c for c in checks if not chosen or any(_matches(c, word) for word in chosen)]
+    if chosen and not wanted:
+        raise UnknownSelection(_elsewhere(", ".join(sorted(chosen)), scopes))
+    return [c for c in wanted if not any(_matches(c, word) for word in ignored)]
 
 
 def _matches(check: Check, word: str) -> bool:
     return word.upper() in (check.id, check.family) or word.lower() == check.name
+
+
+def _elsewhere(words: str, scopes: Container[Scope]) -> str:
+    command = "check" if Scope.FILE in scopes else "lint"
+    return f"{words}: not of this command: numadoctor {command}"
 
 
 def _no_such_check(word: str, checks: list[Check]) -> str:
@@ -123,22 +137,85 @@ def run(
     )
 
 
+class Document(Protocol):
+    """A deployment file, or one of several documents in it, as checks of files are given it."""
+
+    @property
+    def subject(self) -> str: ...
+
+    @property
+    def need(self) -> str: ...
+
+
+def run_on_files(
+    machine: "Host | None",
+    checks: Iterable[Check],
+    documents: Iterable[Document],
+    *,
+    name: str,
+    problems: Iterable[Problem] = (),
+    fail_on: str = "fail",
+    strict: bool = False,
+    incomplete: Iterable[str] = (),
+) -> Report:
+    """Examine each document with the checks that need its kind.
+
+    :param machine: the one that the files are for, where that is known
+    :param name: what the report is about, in a word or two
+    :param incomplete: files that were asked for and could not be read, one line each
+    """
+    start = time.monotonic()
+    incomplete = tuple(incomplete)
+    findings = [_of_problem(problem) for problem in problems]
+    by_need: dict[str, list[Check]] = {}
+    for check in checks:
+        for need in check.needs:
+            by_need.setdefault(need, []).append(check)
+    with redirect_stdout(sys.stderr):
+        for document in documents:
+            for check in by_need.get(document.need, ()):
+                judge = partial(check.function, machine, document)
+                findings += _stamped(check, judge, document.subject)
+    findings.sort(key=_rank)
+    code = exit_code(findings, fail_on=fail_on, strict=strict, incomplete=bool(incomplete))
+    return Report(
+        host=name,
+        target="",
+        findings=tuple(findings),
+        exit_code=int(code),
+        seconds=time.monotonic() - start,
+        incomplete=incomplete,
+    )
+
+
 def _rank(finding: Finding) -> tuple[int, int, str]:
     return _STATUS_ORDER[finding.status], _SEVERITY_ORDER[finding.severity], finding.id
 
 
 def _run_one(check: Check, host: "Host", target: Target) -> Iterator[Finding]:
     subject = target.subject if check.scope is Scope.PROCESS else "machine"
-    try:
+
+    def examine() -> Iterator[Finding]:
         if reason := _does_not_apply(check, host):
-            yield _stamp(check, skip(reason, subject=subject))
+            yield skip(reason, subject=subject)
             return
         empty = True
         for finding in check.function(host, target):
             empty = False
-            yield _stamp(check, finding)
+            yield finding
         if empty:
-            yield _stamp(check, skip("nothing here for this check to look at", subject=subject))
+            yield skip("nothing here for this check to look at", subject=subject)
+
+    return _stamped(check, examine, subject)
+
+
+def _stamped(
+    check: Check, examine: Callable[[], Iterator[Finding]], subject: str
+) -> Iterator[Finding]:
+    """What the check says; whatever happens in it, a finding tells."""
+    try:
+        for finding in examine():
+            yield _stamp(check, finding)
     except Undecided as error:
         yield _stamp(check, undecided(error, subject))
     except KeyboardInterrupt:
