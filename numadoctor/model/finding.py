@@ -58,6 +58,42 @@ class Fix:
 
 
 @dataclass(frozen=True)
+class Location:
+    """The place in a deployment file that caused a finding.
+
+    :ivar file: as it was given on the command line, or below the folder that was given
+    :ivar line: counted from 1; None where the whole file is meant
+    :ivar column: counted from 1, in characters; None where the whole line is meant
+    """
+
+    file: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+
+
+@dataclass(frozen=True)
+class Suppression:
+    """Why a finding is told but does not count.
+
+    :ivar kind: "waiver" or "baseline"
+    :ivar reason: the waiver's reason, or which baseline knows the finding
+    :ivar expires: the last day of a waiver (2026-12-31), or empty
+    """
+
+    kind: str
+    reason: str
+    expires: str = ""
+
+    def __str__(self) -> str:
+        until = f" until {self.expires}" if self.expires else ""
+        what = f"waived{until}" if self.kind == "waiver" else "in the baseline"
+        return f"{what}: {self.reason}" if self.reason else what
+
+
+@dataclass(frozen=True)
 class Finding:
     """The verdict of one check about one subject.
 
@@ -69,6 +105,8 @@ class Finding:
     :ivar message: what is wrong (or right), where and how much: one sentence
     :ivar cause: why it is so and why it matters here: one or two sentences
     :ivar source: where the underlying fact is documented
+    :ivar location: the file and line that caused it, for a deployment file
+    :ivar suppressed: why it does not count; its status stays what was found
     """
 
     status: Status
@@ -81,6 +119,8 @@ class Finding:
     id: str = ""
     name: str = ""
     source: str = ""
+    location: Location | None = None
+    suppressed: Suppression | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -100,11 +140,15 @@ def _finding(
     cause: str = "",
     evidence: Iterable[Evidence] = (),
     fixes: Iterable[Fix] = (),
+    location: Location | None = None,
 ) -> Finding:
-    return Finding(status, message, subject, cause, tuple(evidence), tuple(fixes))
+    return Finding(
+        status, message, subject, cause, tuple(evidence), tuple(fixes), location=location
+    )
 
 
-# What a check yields: each takes the message, and subject, cause, evidence and fixes by name.
+# What a check yields: each takes the message, and subject, cause, evidence, fixes and location
+# by name.
 passed = partial(_finding, Status.PASS)
 """Looked, and it is right."""
 info = partial(_finding, Status.INFO)
@@ -128,6 +172,10 @@ class Report:
     :ivar findings: worst first
     :ivar exit_code: what the process will end with (see numadoctor.engine.exitcodes)
     :ivar seconds: wall time of the examination
+    :ivar incomplete: targets that could not be examined, one line each
+    :ivar remarks: what is to be told about waivers and baselines, one line each
+    :ivar fail_on: the least status that makes the exit code 1: "fail", "warn" or "never"
+    :ivar strict: whether an unknown finding makes the examination incomplete
     """
 
     host: str
@@ -136,11 +184,20 @@ class Report:
     exit_code: int
     seconds: float
     incomplete: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    fail_on: str = "fail"
+    strict: bool = False
 
     def count(self, status: Status) -> int:
-        return sum(finding.status is status for finding in self.findings)
+        """Number of findings with this status that count: suppressed ones do not."""
+        return sum(f.status is status and f.suppressed is None for f in self.findings)
+
+    @property
+    def suppressed(self) -> int:
+        """Number of findings that are waived or in the baseline."""
+        return sum(finding.suppressed is not None for finding in self.findings)
 
     @property
     def summary(self) -> dict[str, int]:
-        """Number of findings per status, every status present."""
+        """Number of findings that count per status, every status present."""
         return {status.value: self.count(status) for status in Status}

@@ -7,7 +7,18 @@ the same recording gives the same bytes.
 import json
 from typing import Any
 
-from numadoctor.model import Device, Evidence, Finding, Fix, Initiator, Node, Report, Topology
+from numadoctor.model import (
+    Device,
+    Evidence,
+    Finding,
+    Fix,
+    Initiator,
+    Location,
+    Node,
+    Report,
+    Suppression,
+    Topology,
+)
 
 SCHEMA_VERSION = 1
 
@@ -45,6 +56,22 @@ def fix_data(fix: Fix) -> dict[str, Any]:
     }
 
 
+def _location_data(location: Location | None) -> dict[str, Any] | None:
+    if location is None:
+        return None
+    return {"file": location.file, "line": location.line, "column": location.column}
+
+
+def _suppression_data(suppressed: Suppression | None) -> dict[str, Any] | None:
+    if suppressed is None:
+        return None
+    return {
+        "kind": suppressed.kind,
+        "reason": suppressed.reason,
+        "expires": suppressed.expires or None,
+    }
+
+
 def finding_data(finding: Finding) -> dict[str, Any]:
     return {
         "id": finding.id,
@@ -58,6 +85,8 @@ def finding_data(finding: Finding) -> dict[str, Any]:
         "fixes": [fix_data(fix) for fix in finding.fixes],
         "source": finding.source,
         "fingerprint": finding.fingerprint,
+        "location": _location_data(finding.location),
+        "suppressed": _suppression_data(finding.suppressed),
     }
 
 
@@ -70,6 +99,8 @@ def report_data(report: Report, version: str) -> dict[str, Any]:
         "summary": report.summary,
         "exit_code": report.exit_code,
         "incomplete": list(report.incomplete),
+        "suppressed": report.suppressed,
+        "remarks": list(report.remarks),
         "findings": [finding_data(finding) for finding in report.findings],
     }
 

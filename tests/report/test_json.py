@@ -47,7 +47,7 @@ def test_the_whole_report() -> None:
     data = json.loads(dump(report_data(FULL, "9.9")))
     assert list(data) == [
         "schema_version", "numadoctor", "host", "target", "summary", "exit_code", "incomplete",
-        "findings",
+        "suppressed", "remarks", "findings",
     ]  # fmt: skip
     assert (data["schema_version"], data["numadoctor"]) == (SCHEMA_VERSION, "9.9")
     assert (data["host"], data["target"], data["exit_code"]) == ("gpu-07", "pid 4242 vllm", 1)
