@@ -48,11 +48,13 @@ def exit_code(
     What was found outranks what was not: a pipeline that stops at 1 must stop
     also when, besides the failure, something could not be read.
 
+    What is waived or in the baseline does not count.
+
     :param fail_on: one of FAIL_ON
     :param strict: unknown findings make the examination incomplete
     :param incomplete: a target could not be examined at all
     """
-    statuses = {finding.status for finding in findings}
+    statuses = {finding.status for finding in findings if finding.suppressed is None}
     if statuses & _AT_OR_ABOVE[fail_on]:
         return ExitCode.FINDINGS
     if incomplete or Status.ERROR in statuses or (strict and Status.UNKNOWN in statuses):

@@ -44,6 +44,7 @@ _STATUS_ORDER = {
         )
     )
 }
+_NO_PROCESS = "no process was named: --pid, --name, --cgroup, --container or --unit"
 _SEVERITY_ORDER = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2}
 
 
@@ -52,7 +53,7 @@ class UnknownSelection(ValueError):
 
 
 # What can be examined where there is a machine.
-MACHINE_SCOPES = (Scope.MACHINE, Scope.PROCESS)
+MACHINE_SCOPES = (Scope.MACHINE, Scope.PROCESS, Scope.PROCESSES)
 
 
 def select(
@@ -110,31 +111,61 @@ def run(
     fail_on: str = "fail",
     strict: bool = False,
     incomplete: Iterable[str] = (),
+    afterwards: Callable[[], tuple[str, Iterable[str]]] | None = None,
 ) -> Report:
     """Examine ``host`` and each target; always returns a report, whatever a check does.
 
     :param incomplete: targets that were asked for and could not be examined,
         one line each
+    :param afterwards: asked when all checks have run: a line about the targets, and further
+        lines for ``incomplete``
     """
     start = time.monotonic()
     targets, incomplete = tuple(targets), tuple(incomplete)
     findings = [_of_problem(problem) for problem in problems]
+    about = ", ".join(f"pid {t.pid} {t.name}".strip() for t in targets if t.pid is not None)
     # What a check prints must not end up in the report.
     with redirect_stdout(sys.stderr):
         for check in checks:
-            about = targets if check.scope is Scope.PROCESS else (Target(),)
-            for target in about:
-                findings += _run_one(check, host, target)
-    findings.sort(key=_rank)
+            findings += _each_once(
+                finding
+                for target in _of_scope(check.scope, targets)
+                for finding in _run_one(check, host, target)
+            )
+        if afterwards:
+            about, further = afterwards()
+            incomplete = tuple(dict.fromkeys((*incomplete, *further)))
+    findings.sort(key=rank)
     code = exit_code(findings, fail_on=fail_on, strict=strict, incomplete=bool(incomplete))
     return Report(
         host=host.name,
-        target=", ".join(f"pid {t.pid} {t.name}".strip() for t in targets if t.pid is not None),
+        target=about,
         findings=tuple(findings),
         exit_code=int(code),
         seconds=time.monotonic() - start,
         incomplete=incomplete,
+        fail_on=fail_on,
+        strict=strict,
     )
+
+
+def _of_scope(scope: Scope, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+    """What a check of that scope is run for, one after the other."""
+    if scope is Scope.PROCESS:
+        return targets
+    if scope is Scope.PROCESSES:
+        return (Target(together=tuple(t for t in targets if t.pid is not None)),)
+    return (Target(),)
+
+
+def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """What several processes of one name have in common is told of the first."""
+    told = set()
+    for finding in findings:
+        said = finding.status, finding.subject, finding.message, finding.cause, finding.fixes
+        if said not in told:
+            told.add(said)
+            yield finding
 
 
 class Document(Protocol):
@@ -176,7 +207,7 @@ def run_on_files(
             for check in by_need.get(document.need, ()):
                 judge = partial(check.function, machine, document)
                 findings += _stamped(check, judge, document.subject)
-    findings.sort(key=_rank)
+    findings.sort(key=rank)
     code = exit_code(findings, fail_on=fail_on, strict=strict, incomplete=bool(incomplete))
     return Report(
         host=name,
@@ -185,17 +216,25 @@ def run_on_files(
         exit_code=int(code),
         seconds=time.monotonic() - start,
         incomplete=incomplete,
+        fail_on=fail_on,
+        strict=strict,
     )
 
 
-def _rank(finding: Finding) -> tuple[int, int, str]:
+def rank(finding: Finding) -> tuple[int, int, str]:
+    """Where a finding stands in a report: the worst first."""
     return _STATUS_ORDER[finding.status], _SEVERITY_ORDER[finding.severity], finding.id
 
 
 def _run_one(check: Check, host: "Host", target: Target) -> Iterator[Finding]:
-    subject = target.subject if check.scope is Scope.PROCESS else "machine"
+    subject = {Scope.PROCESS: target.subject, Scope.PROCESSES: "processes"}.get(
+        check.scope, "machine"
+    )
 
     def examine() -> Iterator[Finding]:
+        if check.scope is Scope.PROCESSES and not target.together:
+            yield skip(_NO_PROCESS, subject=subject)
+            return
         if reason := _does_not_apply(check, host):
             yield skip(reason, subject=subject)
             return

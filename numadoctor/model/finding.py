@@ -124,12 +124,10 @@ class Finding:
 
     @property
     def fingerprint(self) -> str:
-        """A name for this finding that survives restarts: 16 hex digits over id and subject."""
-        # A subject may name a file, whose name may be no UTF-8.
-        told = f"{self.id}\0{self.subject}".encode("utf-8", "backslashreplace")
-        import hashlib
+        """A name for this finding that survives restarts (16 hex digits)."""
+        from numadoctor.model.fingerprint import fingerprint
 
-        return hashlib.sha256(told).hexdigest()[:16]
+        return fingerprint(self.id, self.subject, self.location.file if self.location else "")
 
 
 def _finding(
