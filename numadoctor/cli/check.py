@@ -1,5 +1,8 @@
 """``numadoctor check``."""
 
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
 import click
 
 from numadoctor.cli.common import (
@@ -9,6 +12,11 @@ from numadoctor.cli.common import (
     sysroot_option,
     write_outputs,
 )
+from numadoctor.cli.processes import Choice, process_options
+
+if TYPE_CHECKING:
+    from numadoctor.host import Host
+    from numadoctor.model import Target
 
 
 @click.command("check", help="Examine this machine, or a process, and give a verdict.")
@@ -19,6 +27,12 @@ from numadoctor.cli.common import (
     multiple=True,
     metavar="PID",
     help="Examine this process; may be given several times.",
+)
+@process_options
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Count all pages of the processes, however long that holds them up.",
 )
 @sysroot_option
 @click.option(
@@ -42,6 +56,12 @@ from numadoctor.cli.common import (
 @click.option("--color/--no-color", "colour", default=None, help="Colour: default on a terminal.")
 def command(
     pids: tuple[int, ...],
+    name: str | None,
+    cgroup: str | None,
+    container: str | None,
+    unit: str | None,
+    tree: bool,
+    exact: bool,
     sysroot: str | None,
     selected: tuple[str, ...],
     ignored: tuple[str, ...],
@@ -54,7 +74,6 @@ def command(
 ) -> int:
     from numadoctor.engine.discovery import discover
     from numadoctor.engine.runner import UnknownSelection, run, select
-    from numadoctor.engine.targets import find_targets
     from numadoctor.model import Target
 
     host = open_host(sysroot)
@@ -63,19 +82,21 @@ def command(
         checks = select(catalogue, _words(selected), _words(ignored))
     except UnknownSelection as error:
         raise click.UsageError(str(error)) from None
-    targets, incomplete = find_targets(host, pids)
+    choice = Choice(pids, name, cgroup, container, unit, tree)
+    targets, incomplete = choice.find(host)
     report = run(
         host,
         checks,
-        targets if pids else (Target(),),
+        (Target(),) if choice.empty else targets,
         problems=catalogue.problems,
         fail_on=fail_on,
         strict=strict,
         incomplete=incomplete,
+        afterwards=_about(host, targets, exact) if targets else None,
     )
 
-    def render(name: str, on_stdout: bool) -> str:
-        if name == "json":
+    def render(kind: str, on_stdout: bool) -> str:
+        if kind == "json":
             from numadoctor import __version__
             from numadoctor.report.json import dump, report_data
 
@@ -88,6 +109,26 @@ def command(
 
     write_outputs(outputs, render)
     return report.exit_code
+
+
+def _about(
+    host: "Host", targets: "list[Target]", exact: bool
+) -> "Callable[[], tuple[str, Iterable[str]]]":
+    """What the report says of the processes, once it is known."""
+    from numadoctor.model.placement import Method
+    from numadoctor.placement.examination import examination
+
+    found = examination(host, targets, Method.EXACT if exact else None)
+
+    def tell() -> tuple[str, tuple[str, ...]]:
+        from numadoctor.report.processes import head
+
+        if not found.measured:
+            told = [f"pid {target.pid} {target.name}".strip() for target in targets]
+            return ", ".join(told), ()
+        return head(found.placement, found.open_gpus()), found.placement.incomplete
+
+    return tell
 
 
 def _words(values: tuple[str, ...]) -> list[str]:

@@ -37,10 +37,15 @@ class Requires(enum.Enum):
 
 
 class Scope(enum.Enum):
-    """What a check is about: the machine (runs once), or each process or document it is given."""
+    """What a check is about: the machine (runs once), or each process or document it is given.
+
+    ``PROCESSES`` runs once for all processes that were named, so that memory they share is
+    judged with all who share it; it is skipped where none was.
+    """
 
     MACHINE = "machine"
     PROCESS = "process"
+    PROCESSES = "processes"
     FILE = "file"
 
 

@@ -46,8 +46,11 @@ def find_targets(
             lines.append(f"no process {what} {wanted}")
         found.update(dict.fromkeys(more))
     targets: list[Target] = []
+    own = os.getpid() if host.live else None
     for pid in processes.with_descendants(found) if tree else found:
         descendant = pid not in found
+        if descendant and pid == own:
+            continue  # whoever examines the shell it was started from does not mean it
         try:
             name = host.status(f"/proc/{pid}").name or str(pid)
             targets.append(Target(pid, name, descendant))

@@ -44,6 +44,7 @@ class Host:
         self._links: dict[str, str | Undecided] = {}
         self._parsed: dict[tuple[str, object], Any] = {}
         self._facts: dict[str, Any] = {}
+        self._derived: dict[object, Any] = {}
 
     @property
     def live(self) -> bool:
@@ -150,6 +151,16 @@ class Host:
         if len(text) > _EVIDENCE_LENGTH:
             text = text[: _EVIDENCE_LENGTH - 3] + "..."
         return Evidence(path, text)
+
+    def derive(self, key: object, make: Callable[[], T]) -> T:
+        """What ``make`` gives, made once for all who ask with the same key.
+
+        For what is drawn from many reads and asked for by many checks.
+        """
+        if key not in self._derived:
+            self._derived[key] = make()
+        derived: T = self._derived[key]
+        return derived
 
     def fact(self, name: str) -> Any:
         """A fact that is no file (see ``numadoctor.host.facts``), as JSON data.

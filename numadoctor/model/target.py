@@ -11,11 +11,14 @@ class Target:
         calling process (whose children inherit all that is examined here)
     :ivar name: its command name
     :ivar descendant: it was not asked for itself, but for an ancestor: that it ends is no news
+    :ivar together: for checks that look at all processes at once (``Scope.PROCESSES``),
+        each of them; such a target is no process itself
     """
 
     pid: int | None = None
     name: str = ""
     descendant: bool = False
+    together: tuple["Target", ...] = ()
 
     @property
     def proc(self) -> str:

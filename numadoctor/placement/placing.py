@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 SAMPLES = 10_000
 """Pages to ask about, over all mappings: 1 % either way for a mapping that has most of them."""
 
+RECORDED = "/.numadoctor/placement.json"
+"""Where a captured folder keeps the placement that was measured when it was taken."""
+
 HOLD = 0.00025
 """Seconds for which the walk of one mapping may hold a process up unless asked to be exact."""
 
@@ -35,8 +38,9 @@ def place(
     On a live machine the method is chosen: ``numa_maps`` where no mapping is
     large enough for the walk of its page tables to hold the process up, else a
     sample through ``move_pages``; ``numa_maps`` also where that is refused. A
-    captured folder has numa_maps only. What cannot be read is told in
-    ``incomplete``; nothing is raised.
+    captured folder has numa_maps only, or what ``numadoctor maps -o json`` gave
+    when it was taken (``RECORDED``). What cannot be read is told in ``incomplete``;
+    nothing is raised.
 
     :param method: EXACT or SAMPLED, to not choose
     :param samples: pages to ask about, over all mappings
@@ -49,12 +53,25 @@ def place(
     study = Study(host, samples=samples, seed=seed, min_size=min_size, hold=hold, ahead=ahead)
     study.examine([targets] if isinstance(targets, Target) else targets)
     if not host.live:
+        if recorded := _recorded(host, study):
+            return recorded
         count(study, "a captured folder has numa_maps only", gently=False)
     elif method is Method.EXACT:
         count(study, "asked for", gently=False)
     else:
         _choose(study, sampling_only=method is Method.SAMPLED)
     return study.result()
+
+
+def _recorded(host: "Host", study: Study) -> ProcessPlacement | None:
+    """The placement that was measured when a folder was captured, if it is of these processes."""
+    from numadoctor.placement.load import load_placement
+
+    try:
+        found = host.parse(RECORDED, load_placement)
+    except Undecided:
+        return None
+    return found if {process.pid for process in found.processes} == set(study.examined) else None
 
 
 def _choose(study: Study, *, sampling_only: bool) -> None:

@@ -14,6 +14,7 @@ from numadoctor.model.placement import (
     Share,
 )
 from numadoctor.model.units import amount
+from numadoctor.report.processes import half_width, who
 from numadoctor.report.terminal import Terminal, columns
 
 BY = ("mapping", "kind", "node")
@@ -67,39 +68,18 @@ def _headline(placement: ProcessPlacement, host: str) -> str:
     )
     more = len(placement.nodes) - 4
     told = f", {shares}{f', {more} more nodes' if more > 0 else ''}" if shares else ""
-    return f"{host}: {_who(placement.processes)}: {amount(placement.resident)} resident{told}"
-
-
-def _who(processes: Sequence[Process]) -> str:
-    if not processes:
-        return "no process"
-    first = processes[0]
-    text = f"pid {first.pid} {first.name}".rstrip()
-    threads = sum(process.threads or 0 for process in processes)
-    counts = [_count(len(processes), "process")] if len(processes) > 1 else []
-    counts += [_count(threads, "thread")] if threads > 1 else []
-    return f"{text} ({', '.join(counts)})" if counts else text
-
-
-def _count(number: int, word: str) -> str:
-    plural = "es" if word.endswith("s") else "s"
-    return f"{number:,} {word}{'' if number == 1 else plural}"
+    return f"{host}: {who(placement.processes)}: {amount(placement.resident)} resident{told}"
 
 
 def _how(placement: ProcessPlacement) -> str:
     cost = placement.cost
     longest = f"longest {cost.longest * 1000:.2f} ms" if cost.calls else ""
     if placement.method is Method.SAMPLED:
-        width = max((_half_width(share) for share in placement.nodes.values()), default=0.0)
+        width = max((half_width(share) for share in placement.nodes.values()), default=0.0)
         asked = f"{cost.pages:,} pages asked about in {cost.calls:,} calls"
         return f"sampled, ±{width:.1f} %: {asked}, {longest}; {placement.because}"
     read = f"{cost.calls:,} reads of the page tables, {longest}; " if cost.calls else ""
     return f"counted by numa_maps: {read}{placement.because}"
-
-
-def _half_width(share: Share) -> float:
-    """The greater distance from a share to the ends of its interval, in per cent."""
-    return 100 * max(share.fraction - share.fraction_low, share.fraction_high - share.fraction)
 
 
 def _percent(share: Share) -> str:
@@ -193,7 +173,7 @@ def _share(share: Share | None, method: Method) -> str:
         return "-"
     if method is not Method.SAMPLED:
         return _percent(share)
-    return f"{100 * share.fraction:.0f} ±{_half_width(share):.0f} %"
+    return f"{100 * share.fraction:.0f} ±{half_width(share):.0f} %"
 
 
 def _run(placement: Placement) -> str:

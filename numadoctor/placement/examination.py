@@ -1,0 +1,197 @@
+"""The processes that are examined together: what is asked of them is found out once."""
+
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from numadoctor.host import parsers
+from numadoctor.model import Device, Evidence, Target, Undecided
+from numadoctor.model.placement import Method, Policy, Process, ProcessPlacement, Thread
+
+if TYPE_CHECKING:
+    from numadoctor.host import Host
+
+T = TypeVar("T")
+
+MIN_SIZE = 1 << 20
+"""Bytes; smaller mappings are put together by kind: a process may have 65,000."""
+
+_NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
+_NVIDIA = re.compile(r"/dev/nvidia([0-9]{1,4})")
+# Render nodes and accelerators; a card's own node is opened by display servers.
+_NAMED = re.compile(r"/dev/(?:dri|accel)/((?:renderD|accel)[0-9]{1,4})")
+
+
+class Gpus(NamedTuple):
+    """The GPUs and accelerators that a process has open.
+
+    :ivar evidence: of which open file each was told
+    """
+
+    devices: tuple[Device, ...]
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Their nodes, as far as known, each once."""
+        return tuple(sorted({d.node for d in self.devices if d.node is not None}))
+
+
+class Examination:
+    """Some processes of a host. Nothing is looked at before it is asked for.
+
+    :ivar method: of measuring, or None to choose
+    """
+
+    def __init__(
+        self, host: "Host", targets: Iterable[Target], method: Method | None = None
+    ) -> None:
+        self.host = host
+        self.targets = tuple(targets)
+        self.method = method
+        self._gpus: dict[int, Gpus | Undecided] = {}
+        self._threads: dict[int, tuple[Thread, ...] | Undecided] = {}
+
+    @cached_property
+    def placement(self) -> ProcessPlacement:
+        """Where their memory is; measured on the first call, shared segments counted once."""
+        from numadoctor.placement.placing import place
+
+        return place(self.host, self.targets, method=self.method, min_size=MIN_SIZE)
+
+    @property
+    def measured(self) -> bool:
+        """Whether somebody has asked where their memory is."""
+        return "placement" in self.__dict__
+
+    @cached_property
+    def processes(self) -> dict[int, Process]:
+        """Those that could be examined, by pid."""
+        return {p.pid: p for p in self.placement.processes if not p.problem}
+
+    def threads(self, pid: int) -> tuple[Thread, ...]:
+        """Its threads, with affinity, last CPU and policy.
+
+        :raises Undecided: they cannot be listed
+        """
+        from numadoctor.placement.threads import read_threads
+
+        if pid not in self._threads:
+            try:
+                self._threads[pid] = read_threads(self.host, pid)
+            except Undecided as error:
+                self._threads[pid] = error
+        return _or_raise(self._threads[pid])
+
+    def gpus(self, pid: int) -> Gpus:
+        """The GPUs it has open.
+
+        :raises Undecided: its open files cannot be listed, or one of them is no known GPU
+        """
+        if pid not in self._gpus:
+            try:
+                self._gpus[pid] = open_gpus(self.host, pid)
+            except Undecided as error:
+                self._gpus[pid] = error
+        return _or_raise(self._gpus[pid])
+
+    def open_gpus(self) -> int | None:
+        """How many GPUs they have open together, or None where one of them does not tell."""
+        try:
+            opened = {d.address for pid in self.processes for d in self.gpus(pid).devices}
+        except Undecided:
+            return None
+        return len(opened)
+
+    def cpus(self, pid: int) -> frozenset[int]:
+        """The online CPUs that any of its threads may run on.
+
+        :raises Undecided: no thread tells
+        """
+        allowed = [thread.cpus for thread in self.threads(pid) if thread.cpus is not None]
+        if not allowed:
+            raise Undecided(f"/proc/{pid}/task", None, "no thread tells its allowed CPUs")
+        return frozenset().union(*allowed).intersection(self.host.topology.online_cpus)
+
+    def cpu_nodes(self, pid: int) -> frozenset[int]:
+        """The nodes of those CPUs.
+
+        :raises Undecided: no thread tells
+        """
+        cpus = self.cpus(pid)
+        return frozenset(n.id for n in self.host.topology.nodes if cpus.intersection(n.cpus))
+
+    def policy(self, pid: int) -> Policy | None:
+        """The policy of its main thread, or None when it could not be read."""
+        process = self.processes.get(pid)
+        return process.policy if process else None
+
+
+def _or_raise(found: "T | Undecided") -> "T":
+    if isinstance(found, Undecided):
+        raise found.with_traceback(None)
+    return found
+
+
+def examination(
+    host: "Host", targets: Iterable[Target], method: Method | None = None
+) -> Examination:
+    """The examination of these processes, the same for all who ask.
+
+    :param method: counts when it is asked for the first time
+    """
+    targets = tuple(targets)
+    pids = tuple(target.pid for target in targets)
+    return host.derive(("examination", pids), lambda: Examination(host, targets, method))
+
+
+def open_gpus(host: "Host", pid: int) -> Gpus:
+    """The GPUs and accelerators whose device files a process has open.
+
+    /dev/nvidiaN has the minor number N, which the driver's ``information`` file
+    gives for each bus id; render nodes and accelerators have a name in sysfs.
+
+    :raises Undecided: its open files cannot be listed, or one is of no known GPU
+    """
+    folder = f"/proc/{pid}/fd"
+    opened: dict[str, str] = {}
+    for number in host.list(folder):
+        try:
+            opened.setdefault(host.link(f"{folder}/{number}"), f"{folder}/{number}")
+        except Undecided:
+            continue  # closed meanwhile
+    devices: dict[str, Device] = {}
+    evidence = []
+    for path, source in sorted(opened.items()):
+        nvidia, named = _NVIDIA.fullmatch(path), _NAMED.fullmatch(path)
+        if not nvidia and not named:
+            continue
+        device = _by_minor(host, int(nvidia[1])) if nvidia else _by_name(host, path)
+        if device is None:
+            raise Undecided(source, None, f"which GPU {path} is cannot be told")
+        if device.address not in devices:
+            devices[device.address] = device
+            evidence.append(Evidence(source, path))
+    return Gpus(tuple(devices.values()), tuple(evidence))
+
+
+def _by_minor(host: "Host", minor: int) -> Device | None:
+    def read() -> dict[int, str]:
+        found = {}
+        for name in host.list(_NVIDIA_GPUS):
+            try:
+                path = f"{_NVIDIA_GPUS}/{name}/information"
+                fields = host.parse(path, parsers.parse_key_values)
+                found[int(fields["Device Minor"])] = parsers.parse_bus_id(name)
+            except (Undecided, KeyError, ValueError):
+                continue
+        return found
+
+    address = host.derive("nvidia minors", read).get(minor)
+    return next((d for d in host.topology.devices if d.address == address), None)
+
+
+def _by_name(host: "Host", path: str) -> Device | None:
+    name = path.rpartition("/")[2]
+    return next((d for d in host.topology.devices if name in d.names), None)
