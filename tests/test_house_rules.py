@@ -154,6 +154,7 @@ def test_checks_reach_the_machine_through_their_host_alone() -> None:
 
 HEAVY = {
     "psutil",
+    "pynvml",
     "pyroute2",
     "tabulate",
     "importlib.metadata",

@@ -57,10 +57,17 @@ def _numactl() -> Any:
     return {"path": path, "version": version if version[:1].isdigit() else None}
 
 
+def _nvml() -> Any:
+    from numadoctor.host.devices import nvml
+
+    return nvml.ask()
+
+
 FACTS: dict[str, Callable[[], Any]] = {
     "syscalls": _syscalls,
     "effect": _effect,
     "features": _features,
     "sysconf": _sysconf,
     "numactl": _numactl,
+    "nvml": _nvml,
 }

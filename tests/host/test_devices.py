@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from numadoctor.host import Host
 from numadoctor.host.devices import device_kind, gpu_memory_nodes
-from numadoctor.model import Denied, Device, Missing
+from numadoctor.model import Denied, Device, Missing, Step
 from tests.build_fixtures import Device as Described
 from tests.build_fixtures import Machine, Node, Package
 from tests.host.machines import Changes, TreeRoot, host_of
@@ -72,7 +72,19 @@ def test_every_class_has_a_kind(pci_class: int, vendor: int) -> None:
 
 def test_what_the_system_says_of_a_device() -> None:
     assert gpu_of(machine(1)) == Device(
-        GPU, 0x030200, 0x10DE, 0x2330, "gpu", 1, "sysfs", "NVIDIA", ("card0",)
+        GPU,
+        0x030200,
+        0x10DE,
+        0x2330,
+        "gpu",
+        1,
+        "sysfs",
+        "NVIDIA",
+        ("card0",),
+        step=Step.SYSFS,
+        path=("pci0000:c0", *BRIDGES),
+        model="NVIDIA H100 80GB HBM3",
+        minor=0,
     )
 
 

@@ -12,10 +12,11 @@ from numadoctor.model.errors import ParseError as ParseError
 _NAMES = {
     "lists": "MAX_ID format_list mask_digits numbered parse_isolcpus parse_list parse_map",
     "maps": "Backing Maps MapsLine parse_backing parse_maps",
+    "nccl": "NcclCpu NcclDevice NcclTopology parse_nccl_topology",
     "node": "BuddyRow Zone parse_buddyinfo parse_counters parse_distance parse_meminfo "
     "parse_page_size_dir parse_zoneinfo",
     "numa_maps": "NumaMaps NumaMapsLine NumaMapsPages parse_numa_maps parse_policy",
-    "pci": "parse_bus_id parse_key_values",
+    "pci": "parse_bus_id parse_key_values parse_kfd_properties parse_link_speed",
     "process": "CgroupMembership Limit ProcStatus parse_argv parse_environ parse_limits "
     "parse_proc_cgroup parse_status",
     "scalars": "Choice parse_choice parse_flag parse_hex parse_integer parse_size parse_text "
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
     from numadoctor.host.parsers.maps import MapsLine as MapsLine
     from numadoctor.host.parsers.maps import parse_backing as parse_backing
     from numadoctor.host.parsers.maps import parse_maps as parse_maps
+    from numadoctor.host.parsers.nccl import NcclCpu as NcclCpu
+    from numadoctor.host.parsers.nccl import NcclDevice as NcclDevice
+    from numadoctor.host.parsers.nccl import NcclTopology as NcclTopology
+    from numadoctor.host.parsers.nccl import parse_nccl_topology as parse_nccl_topology
     from numadoctor.host.parsers.node import BuddyRow as BuddyRow
     from numadoctor.host.parsers.node import Zone as Zone
     from numadoctor.host.parsers.node import parse_buddyinfo as parse_buddyinfo
@@ -54,6 +59,8 @@ if TYPE_CHECKING:
     from numadoctor.host.parsers.numa_maps import parse_policy as parse_policy
     from numadoctor.host.parsers.pci import parse_bus_id as parse_bus_id
     from numadoctor.host.parsers.pci import parse_key_values as parse_key_values
+    from numadoctor.host.parsers.pci import parse_kfd_properties as parse_kfd_properties
+    from numadoctor.host.parsers.pci import parse_link_speed as parse_link_speed
     from numadoctor.host.parsers.process import CgroupMembership as CgroupMembership
     from numadoctor.host.parsers.process import Limit as Limit
     from numadoctor.host.parsers.process import ProcStatus as ProcStatus

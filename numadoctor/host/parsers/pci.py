@@ -2,12 +2,14 @@
 
 import re
 
-from numadoctor.host.parsers._text import decode, lines, refuse_if_lost
+from numadoctor.host.parsers._text import BLANK, count, decode, error, lines, refuse_if_lost
 from numadoctor.model.errors import ParseError
 
 _BUS_ID = re.compile(
     r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([01]?[0-9a-f])\.([0-7])", re.IGNORECASE | re.ASCII
 )
+
+_LINK_SPEED = re.compile(rb"([0-9]{1,4}(?:\.[0-9]{1,2})?) GT/s(?: PCIe)?")
 
 
 def parse_bus_id(text: str) -> str:
@@ -40,4 +42,37 @@ def parse_key_values(data: bytes, separator: bytes = b":") -> dict[str, str]:
         if present and key:
             found.setdefault(decode(key.strip()), decode(value.strip()))
     refuse_if_lost("table of keys and values", data, bool(found))
+    return found
+
+
+def parse_link_speed(data: bytes) -> float | None:
+    """The speed of a PCI Express link in GT/s (``16.0 GT/s PCIe``); None for ``Unknown``.
+
+    Source: pci_speed_string() in drivers/pci/pci.c; before Linux 5.5 without ``PCIe``.
+
+    :raises ParseError: anything else
+    """
+    text = data.strip(BLANK)
+    if text.startswith(b"Unknown"):
+        return None
+    match = _LINK_SPEED.fullmatch(text)
+    if not match:
+        raise error("link speed", data, "it is not a number of GT/s")
+    return float(match[1])
+
+
+def parse_kfd_properties(data: bytes) -> dict[str, int]:
+    """Lines of a name and an unsigned number, as below /sys/class/kfd.
+
+    Source: sysfs_show_64bit_prop() in drivers/gpu/drm/amd/amdkfd/kfd_topology.c.
+
+    :raises ParseError: there is text and no line of it can be understood
+    """
+    found: dict[str, int] = {}
+    for line in lines(data):
+        name, _, value = line.partition(b" ")
+        number = count(value.strip())
+        if number is not None:
+            found.setdefault(decode(name), number)
+    refuse_if_lost("table of properties", data, bool(found))
     return found

@@ -7,6 +7,26 @@ from hypothesis import strategies as st
 
 from numadoctor.host import parsers
 
+NCCL = b"""\
+<system version="1">
+  <cpu numaid="0" affinity="0000ffff" arch="x86_64" vendor="GenuineIntel">
+    <pci busid="0000:15:01.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
+      <pci busid="00000000:18:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">
+        <gpu dev="0" sm="90" rank="3" gdr="1">
+          <nvlink target="ffff:ff:ff.0" count="18" tclass="0x068000"/>
+        </gpu>
+      </pci>
+      <pci busid="0000:17:00.0" class="0x020700" link_speed="Unknown" link_width="16">
+        <nic>
+          <net name="mlx5_0" dev="0" speed="400000" port="1" guid="0x1" maxconn="131072" gdr="1"/>
+        </nic>
+      </pci>
+    </pci>
+  </cpu>
+  <cpu numaid="-1"/>
+</system>
+"""
+
 
 class Sample(NamedTuple):
     """A parser and text that it understands; ``lines``: blanks at line ends mean nothing in it."""
@@ -243,6 +263,11 @@ SAMPLES = {
     "swaps": Sample(parsers.parse_swaps, SWAPS),
     "cpuinfo": Sample(parsers.parse_cpuinfo, CPUINFO),
     "key_values": Sample(parsers.parse_key_values, b"Node:      255\nStatus:    online\n"),
+    "kfd_properties": Sample(
+        parsers.parse_kfd_properties, b"cpu_cores_count 0\nlocation_id 768\nunique_id 17\n"
+    ),
+    "link_speed": Sample(parsers.parse_link_speed, b"16.0 GT/s PCIe\n", False),
+    "nccl_topology": Sample(parsers.parse_nccl_topology, NCCL, lines=False),
     "maps": Sample(parsers.parse_maps, MAPS, lines=False),
     "backing": Sample(parsers.parse_backing, b"rw-s 00000000 00:01 5  /dev/zero", lines=False),
     "numa_maps": Sample(parsers.parse_numa_maps, NUMA_MAPS, lines=False),

@@ -75,6 +75,7 @@ LINE_FORMATS = {
     "mountinfo",
     "swaps",
     "key_values",
+    "kfd_properties",
 }
 
 
