@@ -5,6 +5,7 @@ the same recording gives the same bytes.
 """
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from numadoctor.model import (
@@ -146,7 +147,19 @@ def _device_data(device: Device) -> dict[str, Any]:
         "kind": device.kind,
         "node": device.node,
         "node_source": device.node_source,
+        "node_step": device.step.value,
         "names": list(device.names),
+        "interfaces": list(device.interfaces),
+        "rdma": list(device.rdma),
+        "path": list(device.path),
+        "link": None if device.link is None else asdict(device.link),
+        "driver": device.driver or None,
+        "iommu_group": device.iommu_group,
+        "physical_function": device.physical_function or None,
+        "model": device.model or None,
+        "uuid": device.uuid or None,
+        "minor": device.minor,
+        "memory_nodes": list(device.memory_nodes),
     }
 
 
