@@ -1,6 +1,7 @@
 """Finds pools that an earlier run left behind: named segments that no process has open."""
 
 import os
+import stat
 from typing import NamedTuple
 
 from numadoctor.allocator.backing import NAME_PREFIX, SHM
@@ -48,9 +49,9 @@ def find_leftovers() -> list[Leftover]:
     for name in names:
         path = f"{SHM}/{name}"
         try:
-            length = os.lstat(path).st_size
+            status = os.lstat(path)
         except OSError:
             continue
-        if not in_use(path):
-            found.append(Leftover(path, length))
+        if stat.S_ISREG(status.st_mode) and not in_use(path):
+            found.append(Leftover(path, status.st_size))
     return found

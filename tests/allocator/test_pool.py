@@ -3,9 +3,11 @@
 import ctypes
 import errno
 import json
+import mmap
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,8 +24,15 @@ MIB = 1 << 20
 PLAIN = [b for b in Backing if not b.is_hugetlb]
 
 
-def segments() -> int:
-    return len(Path("/proc/sysvipc/shm").read_text().splitlines())
+def segments(length: int) -> list[str]:
+    """Shared memory of this length that can be seen; others on this machine may have some too."""
+    sysv = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+    found = [line for line in sysv if line.split()[3] == str(length)]
+    for entry in os.scandir(SHM):
+        with suppress(FileNotFoundError):
+            if entry.stat().st_size == length:
+                found.append(entry.path)
+    return found
 
 
 def mapped() -> list[range]:
@@ -34,10 +43,11 @@ def mapped() -> list[range]:
 
 @pytest.mark.parametrize("backing", PLAIN)
 def test_pool_is_mapped_writable_and_gone_when_closed(backing: Backing) -> None:
-    before = segments(), sorted(os.listdir(SHM))
-    with Pool(4 * MIB + 1, backing=backing) as pool:
+    # A length that nobody else's memory has.
+    size = 4 * MIB + os.getpid() % 997 * mmap.PAGESIZE + 1
+    with Pool(size, backing=backing) as pool:
         assert pool.length % pool.page_size == 0
-        assert 4 * MIB < pool.length <= 4 * MIB + pool.page_size
+        assert size <= pool.length < size + pool.page_size
         assert pool.prefault(2).length == pool.length
         assert pool.placement().resident == pool.length
         view = pool.buffer
@@ -49,7 +59,7 @@ def test_pool_is_mapped_writable_and_gone_when_closed(backing: Backing) -> None:
         view.release()
         pooled = range(pool.address, pool.address + pool.length)
     assert not any(pooled.start in m and pooled[-1] in m for m in mapped())
-    assert (segments(), sorted(os.listdir(SHM))) == before
+    assert segments(pool.length) == []
 
 
 @pytest.mark.parametrize("backing", [b for b in PLAIN if b.attachable])
@@ -105,13 +115,17 @@ def test_named_pool_of_a_killed_process_is_found() -> None:
     )
     assert subprocess.run([sys.executable, "-c", code, name], check=False).returncode == -9
     try:
-        assert path in [leftover.path for leftover in find_leftovers()]
+        os.mkdir(f"{path}-folder")
+        found = [leftover.path for leftover in find_leftovers()]
+        assert path in found
+        assert f"{path}-folder" not in found
         with pytest.raises(PoolError) as caught:
             Pool(MIB, name=name)
         assert "left its pool behind" in caught.value.finding.message
         assert caught.value.finding.fixes[0].text == f"rm {path}"
     finally:
         os.unlink(path)
+        os.rmdir(f"{path}-folder")
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "x" * 201, "a\0b"])
@@ -191,9 +205,10 @@ def test_policy_is_set_before_the_first_touch() -> None:
         assert [f.status for f in pool.verify()] == [Status.INFO]
 
 
-def test_progress_ends_at_the_whole() -> None:
+def test_progress_ends_at_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[int, int]] = []
-    with Pool(200 * MIB, backing="private") as pool:
+    monkeypatch.setattr("numadoctor.allocator.prefault._CHUNK", MIB)
+    with Pool(15 * MIB, backing="private") as pool:
         pool.prefault(2, lambda done, length: told.append((done, length)))
         assert told[-1] == (pool.length, pool.length)
         assert [done for done, _ in told] == sorted(done for done, _ in told)
@@ -205,8 +220,9 @@ def test_touching_brings_every_page_in_and_keeps_content(
 ) -> None:
     # As on a kernel without MADV_POPULATE_WRITE (before Linux 5.14).
     monkeypatch.setattr("numadoctor.allocator.prefault._can_populate", lambda _advice: False)
+    monkeypatch.setattr("numadoctor.allocator.prefault._CHUNK", MIB)
     content = bytes(range(256))
-    with Pool(130 * MIB, backing=backing) as pool:
+    with Pool(5 * MIB, backing=backing) as pool:
         pool.buffer[-256:] = content
         done = pool.prefault(2)
         assert done.method == "touch"

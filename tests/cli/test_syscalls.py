@@ -229,7 +229,7 @@ def _live(rules: Mapping[str, int], *options: str, python: str = "") -> Any:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
 
 

@@ -33,7 +33,7 @@ def _leave() -> None:
 
 
 def _sleep() -> None:
-    time.sleep(60)
+    time.sleep(600)
 
 
 def _large() -> str:
@@ -147,7 +147,7 @@ def test_beside_other_threads_and_from_one() -> None:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             asking.start()
-            asking.join(30)
+            asking.join(600)
             assert run_steps([_die])[0].signal == signal.SIGKILL
         assert not warned
     finally:
@@ -163,7 +163,7 @@ def _run(program: str, **how: Any) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         **how,
     )
 

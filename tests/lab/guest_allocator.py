@@ -44,13 +44,15 @@ def split(
     return answer
 
 
-def hugetlb(backing: str, mode: str, nodes: list[int], per_node: dict[str, int]) -> dict[str, Any]:
+def hugetlb(
+    backing: str, mode: str, nodes: list[int] | None, per_node: dict[str, int]
+) -> dict[str, Any]:
     """The same from huge pages of the default size, of which each node has so many."""
     size = Host().topology.nodes[0].pools[0].page_size
     for node, count in per_node.items():
         _reserve(int(node), size, count)
     try:
-        pages = sum(per_node[str(node)] for node in nodes)
+        pages = sum(per_node.values())
         return {**split(backing, mode, nodes, pages * size, size), "pages": pages, "size": size}
     except PoolError as error:
         return {"refused": _told([error.finding])}
@@ -90,15 +92,15 @@ def first_touch(node: int, length: int) -> dict[str, Any]:
         return {"owner": _seen(pool), "findings": _told(pool.verify())}
 
 
-def weighted(weights: dict[str, int], length: int) -> dict[str, Any]:
+def weighted(weights: dict[str, int], nodes: list[int] | None, length: int) -> dict[str, Any]:
     """A weighted pool under the weights given, and one that wants others."""
     _pages_alone()
     for node, weight in weights.items():
         Path(f"{WEIGHTS}/node{node}").write_text(str(weight))
     try:
-        answer = split("private", "weighted-interleave", None, length)
+        answer = split("private", "weighted-interleave", nodes, length)
         wanted = {int(node): weight + 1 for node, weight in weights.items()}
-        with Pool(1 << 20, mode="weighted-interleave", weights=wanted) as pool:
+        with Pool(1 << 20, mode="weighted-interleave", nodes=nodes, weights=wanted) as pool:
             answer["others wanted"] = _told(pool.findings)
         return answer
     finally:
@@ -133,7 +135,7 @@ def cpuset_narrows(kept: str, length: int) -> dict[str, Any]:
         pool.prefault()
         before = _told(pool.verify())
         (group / "cpuset.mems").write_text(kept)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         after = _told(pool.verify())
         while time.monotonic() < deadline and after == before:
             time.sleep(0.2)
@@ -155,8 +157,8 @@ def killed(backing: str, name: str = "") -> dict[str, Any]:
     """What a process that is killed while it brings its pool in leaves behind."""
     child = os.fork()
     if child == 0:
-        with Pool(512 << 20, backing=backing, mode="interleave", name=name) as pool:
-            pool.prefault(progress=_die)
+        with Pool(256 << 20, backing=backing, mode="interleave", name=name) as pool:
+            pool.prefault(threads=1, progress=_die)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     answer: dict[str, Any] = {
@@ -180,16 +182,10 @@ def _die(done: int, _length: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def choose(nodes: list[int] | None) -> dict[str, Any]:
-    """The nodes that a pool is spread over, and what is said of the others."""
-    with Pool(1 << 20, mode="interleave", nodes=nodes) as pool:
-        return {"nodes": list(pool.nodes), "findings": _told(pool.findings)}
-
-
 def command(*arguments: str) -> dict[str, Any]:
     """``numadoctor interleave`` with its answer as JSON."""
     line = [sys.executable, "-m", "numadoctor", "interleave", "-o", "json", *arguments]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
     return {
         "exit": done.returncode,
         "answer": json.loads(done.stdout or "null"),
@@ -247,6 +243,25 @@ def attached(data: dict[str, Any]) -> dict[str, Any]:
         content = _content(pool)
         prefault(pool.address, pool.length, pool.page_size, write=False)
         return {**_seen(pool), "content": content, "findings": _told(pool.verify())}
+
+
+def attached_by_a_program(backing: str, length: int) -> dict[str, Any]:
+    """The same by a program that was started afresh."""
+    _pages_alone()
+    code = (
+        "import json, sys; from tests.lab.guest_allocator import attached; "
+        "print(json.dumps(attached(json.loads(sys.argv[1]))))"
+    )
+    with Pool(length, backing=backing, mode="interleave") as pool:
+        pool.prefault()
+        pool.buffer[: len(_PATTERN)] = _PATTERN
+        pool.buffer[-len(_PATTERN) :] = _PATTERN
+        handle = json.dumps(pool.handle.data())
+        done = subprocess.run(
+            [sys.executable, "-c", code, handle], capture_output=True, text=True, check=True
+        )
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
 
 
 def _in_a_child(look: Callable[[], bool]) -> bool:

@@ -176,6 +176,7 @@ MACHINES = {
     for machine in (
         Machine("x86_64-2n-6.12", X86_64, "6.12", _TWO),
         Machine("x86_64-4n-6.1", X86_64, "6.1", _FOUR),
+        Machine("x86_64-8n-6.12", X86_64, "6.12", _EIGHT),
         Machine(
             "x86_64-tiers-6.12",
             X86_64,
@@ -206,7 +207,7 @@ MACHINES = {
             Machine(f"x86_64-{len(nodes)}n-{kernel}", X86_64, kernel, nodes, slow=True)
             for kernel in ("6.1", "6.12")
             for nodes in ((Node(2, 1024),), _TWO, _FOUR, _EIGHT)
-            if (len(nodes), kernel) not in ((2, "6.12"), (4, "6.1"))
+            if (len(nodes), kernel) not in ((2, "6.12"), (4, "6.1"), (8, "6.12"))
         ),
         *(
             Machine(f"{name}-{len(nodes)}n-{kernel}", platform, kernel, nodes, slow=True)
