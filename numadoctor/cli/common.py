@@ -131,8 +131,12 @@ def output_option(formats: Iterable[str]) -> Callable[[F], F]:
             if equals and not file:
                 raise click.BadParameter(f"{value!r} names no file after '='.")
             chosen.append((name, file or None))
-        if len([file for _, file in chosen if file is None]) > 1:
+        files = [file for _, file in chosen]
+        if files.count(None) > 1:
             raise click.BadParameter("only one format can go to standard output.")
+        twice = {file for file in files if file and files.count(file) > 1}
+        if twice:
+            raise click.BadParameter(f"several formats for one file: {', '.join(sorted(twice))}.")
         return chosen or [("text", None)]
 
     return click.option(
@@ -164,14 +168,25 @@ def write_outputs(
 ) -> None:
     """Write each format where it belongs: files first, what a person reads last.
 
+    A file that cannot be written keeps no other from being written; nothing then
+    goes to standard output, where it would look as if all were well.
+
     :param render: format name, and whether it goes to standard output, to the text
+    :raises click.ClickException: a file or standard output cannot be written
     """
-    for name, file in sorted(outputs, key=lambda output: output[1] is None):
-        text = render(name, file is None)
+    rendered = [(file, render(name, file is None)) for name, file in outputs]
+    failures = []
+    for file, text in rendered:
+        if file is not None:
+            try:
+                _write_file(file, text)
+            except OSError as error:
+                failures.append(f"cannot write {file}: {error.strerror}")
+    if failures:
+        raise click.ClickException("; ".join(failures))
+    for file, text in rendered:
         if file is None:
             write_stdout(text)
-        else:
-            _write_file(file, text)
 
 
 # Where a file may be written and its folder may not, or is another file system: a
@@ -184,21 +199,20 @@ _OPENED = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
 
 def _write_file(file: str, text: str) -> None:
     """Write ``file``, whole or not at all where that can be: no reader sees half a report."""
-    try:
-        # A pipe or a device cannot be replaced.
-        if (os.path.exists(file) and not os.path.isfile(file)) or file.startswith(_OPENED):
-            _write(file, text, "w")
-        else:
-            # What stands behind a link is replaced, not the link.
-            _replace(os.path.realpath(file), text)
-    except OSError as error:
-        raise click.ClickException(f"cannot write {file}: {error.strerror}") from None
+    # A pipe or a device cannot be replaced.
+    if (os.path.exists(file) and not os.path.isfile(file)) or file.startswith(_OPENED):
+        _write(file, text, "w")
+    else:
+        # What stands behind a link is replaced, not the link.
+        _replace(os.path.realpath(file), text)
 
 
 def _replace(target: str, text: str) -> None:
-    temporary = f"{target}.{os.getpid()}.tmp"
+    folder = os.path.dirname(target)
+    # Hidden: whoever reads all files of the folder (Node Feature Discovery) passes over it.
+    temporary = os.path.join(folder, f".numadoctor.{os.getpid()}.tmp")
     try:
-        _write(temporary, text, "x")
+        _write(temporary, text, "x", durable=True)
         if os.path.exists(target):
             os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(temporary, target)
@@ -210,6 +224,10 @@ def _replace(target: str, text: str) -> None:
         _write(target, text, "w")
 
 
-def _write(path: str, text: str, mode: str) -> None:
+def _write(path: str, text: str, mode: str, *, durable: bool = False) -> None:
     with open(path, mode, encoding="utf-8", errors="backslashreplace") as stream:
         stream.write(text)
+        if durable:
+            # Else a crash of the machine may leave an empty file under the new name.
+            stream.flush()
+            os.fsync(stream.fileno())

@@ -7,6 +7,7 @@ from itertools import groupby
 from numadoctor.model import Evidence, Finding, Report, Status
 from numadoctor.report.fixes import fix_lines
 from numadoctor.report.terminal import Terminal, columns
+from numadoctor.report.verdict import headline, verdict
 
 # The columns at which what a finding says begins: a problem's, and one told briefly.
 _INDENT, _BRIEF_INDENT = 12, 8
@@ -26,48 +27,22 @@ _PROBLEMS = (Status.FAIL, Status.ERROR, Status.WARN)
 _MOST_EVIDENCE, _LONGEST_EVIDENCE = 6, 2
 
 
-def verdict(report: Report) -> str:
-    """What the whole report comes to, in a few words."""
-    if report.count(Status.FAIL):
-        return "not fit"
-    if report.count(Status.ERROR) or report.incomplete:
-        return "examination incomplete"
-    if report.count(Status.WARN):
-        return "fit, with warnings"
-    if report.count(Status.UNKNOWN) and report.count(Status.PASS):
-        return "fit as far as seen"
-    if not report.count(Status.PASS) and not report.count(Status.INFO):
-        return "not decided" if report.count(Status.UNKNOWN) else "nothing to examine"
-    return "fit"
-
-
-def headline(report: Report) -> str:
-    """The line that can be pasted into a chat and tells the whole story."""
-    counts = [
-        (report.count(Status.FAIL), "problem", "problems"),
-        (report.count(Status.ERROR), "crashed check", "crashed checks"),
-        (report.count(Status.WARN), "warning", "warnings"),
-        (report.count(Status.PASS), "passed", "passed"),
-        (report.count(Status.UNKNOWN), "not decided", "not decided"),
-    ]
-    told = [f"{n} {one if n == 1 else many}" for n, one, many in counts if n]
-    return f"{report.host}: {verdict(report)} · {', '.join(told) or 'no check ran'}"
-
-
 def render(report: Report, terminal: Terminal, *, verbose: bool = False) -> str:
     """The report as text that fits ``terminal``; with ``verbose`` also what passed."""
     lines = _head(report, terminal)
-    problems = (f for f in report.findings if f.status in _PROBLEMS)
+    counting = [f for f in report.findings if f.suppressed is None]
+    problems = (f for f in counting if f.status in _PROBLEMS)
     for _, same in groupby(problems, lambda f: (f.id, f.status, f.cause, f.fixes)):
         lines += ["", *_problem(list(same), terminal)]
     sections = [(Status.UNKNOWN, "Not decided"), (Status.INFO, "Good to know")]
     if verbose:
         sections += [(Status.PASS, "Passed"), (Status.SKIP, "Does not apply")]
     for status, title in sections:
-        findings = sorted((f for f in report.findings if f.status is status), key=lambda f: f.id)
+        findings = sorted((f for f in counting if f.status is status), key=lambda f: f.id)
         if findings:
             lines += ["", terminal.paint(title, _LABELS[status][1], bold=True)]
             lines += _section(findings, terminal, verbose)
+    lines += _exceptions(report, terminal, verbose)
     lines += ["", *_foot(report, terminal, verbose)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -98,7 +73,7 @@ def _problem(findings: list[Finding], terminal: Terminal) -> list[str]:
     label, colour = _LABELS[first.status]
     lines: list[str] = []
     for finding in findings:
-        lines += terminal.wrap(terminal.text(finding.message), _INDENT)
+        lines += terminal.wrap(terminal.text(_placed(finding)), _INDENT)
     start = f"{label:<6}{terminal.text(first.id) or '-':<5}"
     lines[0] = (
         terminal.paint(label, colour, bold=True) + f"{start} "[len(label) :] + lines[0].lstrip()
@@ -133,7 +108,7 @@ def _section(findings: list[Finding], terminal: Terminal, verbose: bool) -> list
     """Findings told briefly: one message for all that say the same, then their common advice."""
     lines: list[str] = []
     for advised in _by(findings, lambda f: (f.cause, f.fixes)):
-        for same in _by(advised, lambda f: f.message):
+        for same in _by(advised, _placed):
             lines += _brief(same, terminal)
             if verbose:
                 lines += _evidence((e for f in same for e in f.evidence), terminal, _BRIEF_INDENT)
@@ -160,15 +135,34 @@ def _cause(finding: Finding, terminal: Terminal, indent: int) -> list[str]:
 def _brief(findings: list[Finding], terminal: Terminal) -> list[str]:
     ids = [terminal.text(i) or "-" for i in dict.fromkeys(f.id for f in findings)]
     start = f"  {' '.join(ids):<4}  "
-    lines = terminal.wrap(start + terminal.text(findings[0].message), _BRIEF_INDENT, 0)
+    lines = terminal.wrap(start + terminal.text(_placed(findings[0])), _BRIEF_INDENT, 0)
     # The colour of the ids alone: the words carry the meaning.
     painted = terminal.paint(ids[0], _LABELS[findings[0].status][1])
     lines[0] = lines[0].replace(ids[0], painted, 1)
     return lines
 
 
+def _placed(finding: Finding) -> str:
+    """What a finding says, behind the place in a file that it is about."""
+    return f"{finding.location}: {finding.message}" if finding.location else finding.message
+
+
+def _exceptions(report: Report, terminal: Terminal, verbose: bool) -> list[str]:
+    """What does not count and why, and what is to be told about the waivers themselves."""
+    lines = []
+    for finding in sorted(report.findings, key=lambda f: f.id):
+        # A baseline may know hundreds; a waiver was written by somebody, one by one.
+        if finding.suppressed and (verbose or finding.suppressed.kind == "waiver"):
+            told = f"  {finding.id or '-':<4}  {_placed(finding)} ({finding.suppressed})"
+            lines += terminal.wrap(terminal.text(told), _BRIEF_INDENT, 0)
+    for remark in report.remarks:
+        lines += terminal.wrap(terminal.text(remark), _BRIEF_INDENT, 2)
+    return ["", terminal.paint("Waivers and settings", "cyan", bold=True), *lines] if lines else []
+
+
 def _foot(report: Report, terminal: Terminal, verbose: bool) -> list[str]:
-    told = next((f.id for f in report.findings if f.status in _PROBLEMS and f.id), None)
+    problems = (f for f in report.findings if f.status in _PROBLEMS and not f.suppressed)
+    told = next((f.id for f in problems if f.id), None)
     parts = [f"numadoctor explain {told} tells more"] if told else []
     if not verbose:
         parts.append("-v shows what passed")

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from numadoctor.model import Evidence, Finding, Fix, Report, Status
 from numadoctor.report.terminal import Terminal, columns, sanitise
-from numadoctor.report.text import headline, render, verdict
+from numadoctor.report.text import render
+from numadoctor.report.verdict import headline, verdict
 from tests.report.reports import FIT, FULL, finding, reports
 
 GOLDEN = Path(__file__).parent / "golden"
