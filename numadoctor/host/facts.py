@@ -1,7 +1,8 @@
 """Facts about a host that are no file: answers of system calls and of programs.
 
-Each is a function without arguments whose result is plain JSON data, so that
-a recording can keep it beside the files. It runs on the live machine only and
+Each is a function whose result is plain JSON data, so that a recording can
+keep it beside the files: one about a process takes its pid, or nothing for the
+calling one, and is kept as NAME.PID. It runs on the live machine only and
 only when a check asks for it; the modules behind it load then.
 """
 
@@ -63,11 +64,18 @@ def _nvml() -> Any:
     return nvml.ask()
 
 
-FACTS: dict[str, Callable[[], Any]] = {
+def _links(pid: int | None = None) -> Any:
+    from numadoctor.host.devices import network
+
+    return network.ask(pid)
+
+
+FACTS: dict[str, Callable[..., Any]] = {
     "syscalls": _syscalls,
     "effect": _effect,
     "features": _features,
     "sysconf": _sysconf,
     "numactl": _numactl,
     "nvml": _nvml,
+    "links": _links,
 }

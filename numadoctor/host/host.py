@@ -162,20 +162,23 @@ class Host:
         derived: T = self._derived[key]
         return derived
 
-    def fact(self, name: str) -> Any:
+    def fact(self, name: str, pid: int | None = None) -> Any:
         """A fact that is no file (see ``numadoctor.host.facts``), as JSON data.
 
+        :param pid: the process it is about, for one that is about a process
         :raises Missing: a captured folder does not hold it
         """
-        return _remembered(self._facts, name, lambda: self._ask(name))
+        key = name if pid is None else f"{name}.{pid}"
+        return _remembered(self._facts, key, lambda: self._ask(name, pid))
 
-    def _ask(self, name: str) -> Any:
+    def _ask(self, name: str, pid: int | None) -> Any:
         if self.live:
             from numadoctor.host.facts import FACTS
 
-            return FACTS[name]()
+            return FACTS[name]() if pid is None else FACTS[name](pid)
         import json
 
+        name = name if pid is None else f"{name}.{pid}"
         path = f"{FACTS_FOLDER}/{name}.json"
         try:
             return json.loads(self.read(path))

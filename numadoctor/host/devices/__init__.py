@@ -54,6 +54,21 @@ def read_devices(host: Host, nodes: Sequence[Node]) -> tuple[Device, ...]:
     return tuple(device for device in found if device)
 
 
+def _names(host: Host, address: str) -> dict[str, tuple[str, ...]]:
+    """By folder, what the system calls the device, or the virtio device that it carries."""
+    entries = set(names_in(host, address, ""))
+    carried = sorted(entry for entry in entries if entry.startswith("virtio"))
+    return {
+        folder: tuple(
+            name
+            for place in (folder, *(f"{entry}/{folder}" for entry in carried))
+            if place.partition("/")[0] in entries
+            for name in names_in(host, address, place)
+        )
+        for folder in _NAMES
+    }
+
+
 def _read_device(
     host: Host,
     address: str,
@@ -71,7 +86,7 @@ def _read_device(
         return None
     place = device_node(host, address, nodes, vendor)
     path = path_of(host, address)
-    names = {folder: names_in(host, address, folder) for folder in _NAMES}
+    names = _names(host, address)
     of_driver = Information()
     if vendor == NVIDIA and address in nvidia:
         of_driver = information(host, nvidia[address])

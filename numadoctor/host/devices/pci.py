@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from numadoctor.host import parsers
 from numadoctor.host.host import Host
-from numadoctor.model import Missing, PcieLink, Undecided
+from numadoctor.model import PcieLink, Undecided
 
 PCI = "/sys/bus/pci/devices"
 
@@ -101,16 +101,5 @@ def _width(host: Host, address: str, name: str) -> int | None:
 
 
 def names_in(host: Host, address: str, folder: str) -> tuple[str, ...]:
-    """The names in a folder of the device, ``net`` for instance."""
-    return attempt(host.list, f"{PCI}/{address}/{folder}") or ()
-
-
-def config_space(host: Host, address: str) -> bytes:
-    """The configuration space: 64 bytes without CAP_SYS_ADMIN, 256 or 4096 with it.
-
-    :raises Undecided: it cannot be read
-    """
-    try:
-        return host.read(f"{PCI}/{address}/config")
-    except Missing as error:
-        raise Undecided(error.path, error.errno, "no configuration space is shown here") from None
+    """The names in a folder of the device, ``net`` for instance; with "" in its own."""
+    return attempt(host.list, f"{PCI}/{address}/{folder}".rstrip("/")) or ()

@@ -16,7 +16,7 @@ _NAMES = {
     "node": "BuddyRow Zone parse_buddyinfo parse_counters parse_distance parse_meminfo "
     "parse_page_size_dir parse_zoneinfo",
     "numa_maps": "NumaMaps NumaMapsLine NumaMapsPages parse_numa_maps parse_policy",
-    "pci": "parse_bus_id parse_key_values parse_kfd_properties parse_link_speed",
+    "pci": "Acs parse_acs parse_bus_id parse_key_values parse_kfd_properties parse_link_speed",
     "process": "CgroupMembership Limit ProcStatus parse_argv parse_environ parse_limits "
     "parse_proc_cgroup parse_status",
     "scalars": "Choice parse_choice parse_flag parse_hex parse_integer parse_size parse_text "
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from numadoctor.host.parsers.numa_maps import NumaMapsPages as NumaMapsPages
     from numadoctor.host.parsers.numa_maps import parse_numa_maps as parse_numa_maps
     from numadoctor.host.parsers.numa_maps import parse_policy as parse_policy
+    from numadoctor.host.parsers.pci import Acs as Acs
+    from numadoctor.host.parsers.pci import parse_acs as parse_acs
     from numadoctor.host.parsers.pci import parse_bus_id as parse_bus_id
     from numadoctor.host.parsers.pci import parse_key_values as parse_key_values
     from numadoctor.host.parsers.pci import parse_kfd_properties as parse_kfd_properties

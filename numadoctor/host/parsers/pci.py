@@ -1,6 +1,7 @@
 """PCI addresses in their several spellings, and the key and value files of GPU drivers."""
 
 import re
+from dataclasses import dataclass
 
 from numadoctor.host.parsers._text import BLANK, count, decode, error, lines, refuse_if_lost
 from numadoctor.model.errors import ParseError
@@ -9,6 +10,8 @@ _BUS_ID = re.compile(
     r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([01]?[0-9a-f])\.([0-7])", re.IGNORECASE | re.ASCII
 )
 
+# Where the extended configuration space begins, and the id of the capability in it.
+_EXTENDED, _ACS = 0x100, 0x0D
 _LINK_SPEED = re.compile(rb"([0-9]{1,4}(?:\.[0-9]{1,2})?) GT/s(?: PCIe)?")
 
 
@@ -76,3 +79,49 @@ def parse_kfd_properties(data: bytes) -> dict[str, int]:
             found.setdefault(decode(name), number)
     refuse_if_lost("table of properties", data, bool(found))
     return found
+
+
+@dataclass(frozen=True)
+class Acs:
+    """The control register of Access Control Services of a port.
+
+    :ivar request_redirect: requests of one device to another below the same switch are sent up
+    :ivar completion_redirect: so are the answers
+    :ivar upstream_forwarding: requests that come up to their own port go on to the root
+    """
+
+    request_redirect: bool
+    completion_redirect: bool
+    upstream_forwarding: bool
+
+    @property
+    def redirects(self) -> bool:
+        """Whether traffic between devices below this port goes by the root complex."""
+        return self.request_redirect or self.completion_redirect or self.upstream_forwarding
+
+
+def parse_acs(data: bytes) -> Acs | None:
+    """Access Control Services in a configuration space; None for a device without them.
+
+    Source: PCI Express Base Specification, Access Control Services Extended
+    Capability (id 0x000d, control register at 6); include/uapi/linux/pci_regs.h.
+
+    :raises ParseError: the configuration space ends before the extended one (at
+        256 bytes, or at 64 without CAP_SYS_ADMIN), or its list of capabilities is a loop
+    """
+    if len(data) < _EXTENDED + 4:
+        reason = f"only {len(data)} bytes of it can be seen; reading on needs CAP_SYS_ADMIN"
+        raise ParseError("configuration space", "", reason)
+    at, seen = _EXTENDED, set()
+    while at:
+        if at in seen or at < _EXTENDED or at + 8 > len(data):
+            raise ParseError("configuration space", hex(at), "its capabilities lead nowhere")
+        seen.add(at)
+        header = int.from_bytes(data[at : at + 4], "little")
+        if header in (0, 0xFFFFFFFF):
+            return None
+        if header & 0xFFFF == _ACS:
+            control = int.from_bytes(data[at + 6 : at + 8], "little")
+            return Acs(bool(control & 4), bool(control & 8), bool(control & 16))
+        at = header >> 20 & 0xFFC
+    return None

@@ -263,6 +263,9 @@ SAMPLES = {
     "swaps": Sample(parsers.parse_swaps, SWAPS),
     "cpuinfo": Sample(parsers.parse_cpuinfo, CPUINFO),
     "key_values": Sample(parsers.parse_key_values, b"Node:      255\nStatus:    online\n"),
+    "acs": Sample(
+        parsers.parse_acs, bytes(256) + bytes.fromhex("0d000114 7f005f00") + bytes(256), False
+    ),
     "kfd_properties": Sample(
         parsers.parse_kfd_properties, b"cpu_cores_count 0\nlocation_id 768\nunique_id 17\n"
     ),
