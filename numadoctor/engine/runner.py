@@ -60,6 +60,7 @@ def select(
     catalogue: Catalogue,
     chosen: Iterable[str] = (),
     ignored: Iterable[str] = (),
+    *,
     scopes: Container[Scope] = MACHINE_SCOPES,
 ) -> list[Check]:
     """The checks whose id, family or name is in ``chosen`` (all, if empty), less ``ignored``.

@@ -1,0 +1,108 @@
+"""The services of a Docker Compose file as workloads (the Compose Specification)."""
+
+from collections.abc import Iterator
+
+from numadoctor.lint.nodes import Mapping, Node, Sequence, Word, words_of
+from numadoctor.lint.shell import Command
+from numadoctor.lint.workloads import Workload, commands_in, commands_of
+
+
+def is_compose(root: Mapping) -> bool:
+    """Whether a document is a Compose file: services, each with an image, a build or a model."""
+    services = root.get("services")
+    return (
+        isinstance(services, Mapping)
+        and "apiVersion" not in root.entries
+        and any(
+            isinstance(service, Mapping)
+            and {"image", "build", "extends", "command", "deploy"} & set(service.entries)
+            for _, service in services.items()
+        )
+    )
+
+
+def services(root: Mapping) -> Iterator[Workload]:
+    """Each service."""
+    for name, service in root.mapping("services").items():
+        if isinstance(service, Mapping):
+            yield _service(name, service)
+
+
+def _service(name: Word, service: Mapping) -> Workload:
+    return Workload(
+        name=f"service {name.text}",
+        launcher="compose",
+        at=name,
+        commands=_commands(service),
+        environment=environment(service.get("environment")),
+        image=service.word("image"),
+        privileged=service.word("privileged"),
+        added=tuple(words_of(service.get("cap_add"))),
+        dropped=tuple(words_of(service.get("cap_drop"))),
+        seccomp=security_option(words_of(service.get("security_opt"))),
+        cpus=service.word("cpuset"),
+        shm=service.word("shm_size") or _tmpfs(service),
+        ipc=service.word("ipc"),
+        memlock=_memlock(service),
+        gpus=_gpus(service),
+        runtime=service.word("runtime"),
+        devices=tuple(words_of(service.get("devices"))),
+    )
+
+
+def _commands(service: Mapping) -> tuple[Command, ...]:
+    entry, command = service.get("entrypoint"), service.get("command")
+    if isinstance(entry, Sequence) or (isinstance(command, Sequence) and entry is None):
+        return commands_of([*words_of(entry), *words_of(command)])
+    words = [word for node in (entry, command) for word in words_of(node)]
+    if len(words) == 1 or isinstance(entry, Word):
+        return tuple(one for word in words for one in commands_in(word))
+    return ()
+
+
+def environment(node: Node | None) -> dict[str, Word]:
+    """Variables, given as a mapping or as ``NAME=value`` entries."""
+    if isinstance(node, Mapping):
+        return {name.text: value for name, value in node.items() if isinstance(value, Word)}
+    found = {}
+    for word in words_of(node):
+        name, equals, value = word.text.partition("=")
+        if equals:
+            found[name] = Word(word.file, word.line, word.column, value, word.style or "'")
+    return found
+
+
+def security_option(words: list[Word]) -> Word | None:
+    """The value of ``seccomp=…`` or ``seccomp:…`` among security options; the last counts."""
+    found = None
+    for word in words:
+        for prefix in ("seccomp=", "seccomp:"):
+            if word.text.startswith(prefix):
+                value = word.text[len(prefix) :]
+                found = Word(word.file, word.line, word.column, value, word.style or "'")
+    return found
+
+
+def _tmpfs(service: Mapping) -> Word | None:
+    """The size of a tmpfs that is mounted over /dev/shm."""
+    for word in words_of(service.get("tmpfs")):
+        path, _, options = word.text.partition(":")
+        for option in options.split(",") if path == "/dev/shm" else ():
+            if option.startswith("size="):
+                return Word(word.file, word.line, word.column, option[5:], word.style or "'")
+    return None
+
+
+def _memlock(service: Mapping) -> Word | None:
+    return service.word("ulimits", "memlock") or service.word("ulimits", "memlock", "soft")
+
+
+def _gpus(service: Mapping) -> Word | None:
+    if gpus := service.word("gpus"):
+        return gpus
+    for device in service.sequence("deploy", "resources", "reservations", "devices").items:
+        if isinstance(device, Mapping):
+            for word in words_of(device.get("capabilities")):
+                if word.text in ("gpu", "nvidia"):
+                    return device.word("count") or word
+    return None

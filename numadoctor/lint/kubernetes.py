@@ -1,0 +1,161 @@
+"""The containers of Kubernetes objects as workloads, wherever a pod template is in them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from numadoctor.lint.nodes import Mapping, Node, Sequence, Word, words_of
+from numadoctor.lint.shell import Command
+from numadoctor.lint.workloads import Workload, commands_of
+
+# Pod templates lie deep in other people's resources: spec.jobTemplate.spec.template.spec,
+# spec.replicatedJobs[].template.spec.template.spec.
+_DEEPEST, _MOST = 10, 2_000
+
+_GPU_RESOURCES = ("nvidia.com/", "amd.com/gpu", "gpu.intel.com/", "habana.ai/gaudi")
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod's specification.
+
+    :ivar name: kind and name of the object that it is in
+    :ivar spec: the mapping that has ``containers``
+    """
+
+    name: str
+    spec: Mapping
+
+    @property
+    def containers(self) -> list[Mapping]:
+        """Containers and initial containers."""
+        return [
+            item
+            for key in ("containers", "initContainers")
+            for item in self.spec.sequence(key).items
+            if isinstance(item, Mapping)
+        ]
+
+    @property
+    def memory_volume(self) -> Word | None:
+        """The size limit (or else the medium) of a memory volume that a container has as /dev/shm.
+
+        :returns: None where no container mounts one there
+        """
+        mounted = {
+            mount.word("name")
+            for container in self.containers
+            for mount in container.sequence("volumeMounts").items
+            if isinstance(mount, Mapping) and _text(mount.word("mountPath")) == "/dev/shm"
+        }
+        names = {word.text for word in mounted if word}
+        for volume in self.spec.sequence("volumes").items:
+            if isinstance(volume, Mapping) and _text(volume.word("name")) in names:
+                return volume.word("emptyDir", "sizeLimit") or volume.word("emptyDir", "medium")
+        return None
+
+
+def _text(word: Word | None) -> str:
+    return word.text if word else ""
+
+
+def is_kubernetes(root: Mapping) -> bool:
+    """Whether a document is an object of the Kubernetes API."""
+    return root.word("apiVersion") is not None and root.word("kind") is not None
+
+
+def objects(root: Mapping) -> Iterator[Mapping]:
+    """The object itself, or those in a List."""
+    if _text(root.word("kind")).endswith("List") and "items" in root.entries:
+        for item in root.sequence("items").items:
+            if isinstance(item, Mapping):
+                yield item
+    else:
+        yield root
+
+
+def object_name(root: Mapping) -> str:
+    """Kind and name of an object, with its namespace where it has one."""
+    name = _text(root.word("metadata", "name")) or _text(root.word("metadata", "generateName"))
+    namespace = _text(root.word("metadata", "namespace"))
+    return f"{_text(root.word('kind'))} {namespace and namespace + '/'}{name or 'without a name'}"
+
+
+def pods(root: Mapping) -> Iterator[Pod]:
+    """Each pod template in an object: whatever has a list of ``containers`` that have names."""
+    name = object_name(root)
+    found = 0
+    pending: list[tuple[Node, int]] = [(root, 0)]
+    for _ in range(_MOST):
+        if not pending:
+            return
+        node, depth = pending.pop(0)
+        if isinstance(node, Mapping):
+            if _is_pod(node):
+                found += 1
+                yield Pod(name if found == 1 else f"{name} ({found})", node)
+                continue
+            below = [value for _, value in node.items()]
+        else:
+            below = node.items if isinstance(node, Sequence) else []
+        if depth < _DEEPEST:
+            pending += [(item, depth + 1) for item in below if not isinstance(item, Word)]
+
+
+def _is_pod(node: Mapping) -> bool:
+    containers = node.sequence("containers").items
+    return bool(containers) and all(
+        isinstance(one, Mapping) and ("image" in one.entries or "name" in one.entries)
+        for one in containers
+    )
+
+
+def containers(pod: Pod) -> Iterator[Workload]:
+    """Each container of a pod."""
+    of_pod = pod.spec.mapping("securityContext")
+    for container in pod.containers:
+        own = container.mapping("securityContext")
+        profile = own if "seccompProfile" in own.entries else of_pod
+        limits = _resources(container, "limits")
+        yield Workload(
+            name=f"{pod.name} container {_text(container.word('name')) or 'without a name'}",
+            launcher="kubernetes",
+            at=container.word("name") or container,
+            commands=_commands(container),
+            environment=_environment(container),
+            image=container.word("image"),
+            privileged=own.word("privileged"),
+            added=tuple(words_of(own.get("capabilities", "add"))),
+            dropped=tuple(words_of(own.get("capabilities", "drop"))),
+            seccomp=profile.word("seccompProfile", "type"),
+            profile=profile.word("seccompProfile", "localhostProfile"),
+            shm=pod.memory_volume,
+            ipc=pod.spec.word("hostIPC"),
+            # Kubernetes fills requests in from limits.
+            requests={**limits, **_resources(container, "requests")},
+            limits=limits,
+            gpus=next((w for n, w in limits.items() if n.startswith(_GPU_RESOURCES)), None),
+            runtime=pod.spec.word("runtimeClassName"),
+            devices=tuple(word for name, word in limits.items() if name.startswith("rdma/")),
+        )
+
+
+def _commands(container: Mapping) -> tuple[Command, ...]:
+    return commands_of([*words_of(container.get("command")), *words_of(container.get("args"))])
+
+
+def _environment(container: Mapping) -> dict[str, Word]:
+    found = {}
+    for item in container.sequence("env").items:
+        if isinstance(item, Mapping) and (name := item.word("name")):
+            value = item.get("value")
+            if isinstance(value, Word):
+                found[name.text] = value
+    return found
+
+
+def _resources(container: Mapping, which: str) -> dict[str, Word]:
+    return {
+        name.text: value
+        for name, value in container.mapping("resources", which).items()
+        if isinstance(value, Word)
+    }

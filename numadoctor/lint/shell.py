@@ -1,0 +1,299 @@
+"""Shell scripts into simple commands, each word with its place; nothing is carried out.
+
+Quotes, escapes, continued lines, comments, separators and here-documents are
+understood as POSIX tells (Shell Command Language, 2.2 to 2.7); substitutions are
+left in the words as they stand. A variable that is given one plain value, and
+never another, is put in.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from numadoctor.lint.nodes import Refused, Word
+
+_SEPARATORS = frozenset(";&|()\n")
+_BLANKS = " \t\r"
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
+_REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([A-Za-z0-9_.-]+))")
+
+# Words before a command that leave it the same command.
+_PREFIXES = frozenset(
+    ("exec", "sudo", "env", "nohup", "time", "command", "if", "then", "else", "elif", "do")
+) | {"while", "until", "!", "{", "setsid", "nice", "ionice", "stdbuf", "export"}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A simple command.
+
+    :ivar environment: the assignments in front of it, and those exported before
+    :ivar words: the program and its arguments
+    :ivar background: whether the script goes on without waiting for it
+    """
+
+    words: tuple[Word, ...]
+    environment: dict[str, Word] = field(default_factory=dict)
+    background: bool = False
+
+    @property
+    def program(self) -> str:
+        """The name of the program, without folders."""
+        return self.words[0].text.rpartition("/")[2]
+
+
+class _Scanner:
+    """Reads one word or separator after the other."""
+
+    def __init__(self, text: str, file: str, line: int, column: int, indent: int) -> None:
+        self.text, self.file, self.indent = text, file, indent
+        self.at, self.line, self.start = 0, line, 1 - column
+        self.here: list[tuple[str, bool]] = []
+
+    def step(self, count: int = 1) -> None:
+        """Go on by some characters, counting lines."""
+        for _ in range(count):
+            if self.text[self.at : self.at + 1] == "\n":
+                self.line += 1
+                self.start = self.at + 1 - self.indent
+            self.at += 1
+
+    @property
+    def column(self) -> int:
+        return self.at - self.start + 1
+
+    def tokens(self) -> Iterator[Word | str]:
+        """Words, and separators as plain text."""
+        text = self.text
+        while self.at < len(text):
+            character = text[self.at]
+            if character in _BLANKS or text.startswith(("\\\n", "\\\r\n"), self.at):
+                self.step(1 if character in _BLANKS else text.index("\n", self.at) + 1 - self.at)
+            elif character == "#":
+                end = text.find("\n", self.at)
+                self.at = len(text) if end < 0 else end
+            elif text.startswith("&&", self.at):
+                yield "&&"
+                self.step(2)
+            elif character in _SEPARATORS:
+                yield character
+                self.step()
+                if character == "\n":
+                    self._skip_here_documents()
+            elif match := _HERE.match(text, self.at):
+                self.here.append((match[2] or match[3] or match[4], bool(match[1])))
+                self.step(len(match[0]))
+            elif match := re.compile(r"[0-9]*(?:>>|<<<|>&|<&|&>|>|<)").match(text, self.at):
+                # A redirection takes the word behind it along.
+                self.step(len(match[0]))
+                yield ">"
+            else:
+                yield self._word()
+
+    def _skip_here_documents(self) -> None:
+        for delimiter, tabs in self.here:
+            while self.at < len(self.text):
+                end = self.text.find("\n", self.at)
+                end = len(self.text) if end < 0 else end
+                line = self.text[self.at : end].rstrip("\r")
+                self.step(end - self.at + 1)
+                if (line.lstrip("\t") if tabs else line) == delimiter:
+                    break
+        self.here.clear()
+
+    def _word(self) -> Word:
+        line, column = self.line, self.column
+        parts: list[str] = []
+        quoted = False
+        text = self.text
+        while self.at < len(text):
+            character = text[self.at]
+            if character in _BLANKS or character in _SEPARATORS or character in "<>":
+                break
+            if character == "'":
+                parts.append(self._until_quote())
+                quoted = True
+            elif character == '"':
+                parts.append(self._double())
+                quoted = True
+            elif character == "\\":
+                if text.startswith(("\\\n", "\\\r\n"), self.at):
+                    self.step(text.index("\n", self.at) + 1 - self.at)
+                else:
+                    parts.append(text[self.at + 1 : self.at + 2])
+                    self.step(2)
+            elif character == "`" or text.startswith(("$(", "${"), self.at):
+                parts.append(self._substitution())
+            else:
+                parts.append(character)
+                self.step()
+        return Word(self.file, line, column, "".join(parts), "'" if quoted else "")
+
+    def _until_quote(self) -> str:
+        end = self.text.find("'", self.at + 1)
+        if end < 0:
+            raise Refused("a quote that does not end", self.line, self.column)
+        inside = self.text[self.at + 1 : end]
+        self.step(end + 1 - self.at)
+        return inside
+
+    def _double(self) -> str:
+        line, column = self.line, self.column
+        self.step()
+        parts: list[str] = []
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            if character == '"':
+                self.step()
+                return "".join(parts)
+            if character == "\\":
+                following = self.text[self.at + 1 : self.at + 2]
+                parts.append({"\n": ""}.get(following, following))
+                if following not in ("\n", '"', "\\", "$", "`"):
+                    parts[-1] = "\\" + following
+                self.step(2)
+            elif character == "`" or self.text.startswith(("$(", "${"), self.at):
+                parts.append(self._substitution())
+            else:
+                parts.append(character)
+                self.step()
+        raise Refused("a quote that does not end", line, column)
+
+    def _substitution(self) -> str:
+        """``$(…)``, ``${…}`` or ``` `…` ``` as it stands."""
+        begin, line, column = self.at, self.line, self.column
+        if self.text[self.at] == "`":
+            end = self.text.find("`", self.at + 1)
+            if end < 0:
+                raise Refused("a substitution that does not end", line, column)
+            self.step(end + 1 - self.at)
+            return self.text[begin : self.at]
+        opening = self.text[self.at + 1]
+        closing = {"(": ")", "{": "}"}[opening]
+        depth = 0
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            if character == "'" and opening == "(":
+                self._until_quote()
+                continue
+            if character == "\\":
+                self.step()
+            depth += (character == opening) - (character == closing)
+            self.step()
+            if character == closing and depth == 0:
+                return self.text[begin : self.at]
+        raise Refused("a substitution that does not end", line, column)
+
+
+def parse_shell(
+    text: str, file: str, line: int = 1, column: int = 1, indent: int = 0
+) -> Iterator[Command]:
+    """The simple commands of a script, in its order.
+
+    :param line: the place of the script's first character in the file
+    :param indent: how many characters of the file stand before each further line
+    :raises Refused: a quote or substitution does not end
+    """
+    variables: dict[str, Word | None] = {}
+    exported: dict[str, Word] = {}
+    words: list[Word] = []
+    skip = False
+    for token in chain(_Scanner(text, file, line, column, indent).tokens(), "\n"):
+        if isinstance(token, Word):
+            if not skip:
+                words.append(token)
+            skip = False
+            continue
+        skip = token == ">"
+        if skip or not words:
+            continue
+        command = _command(words, variables, exported)
+        words = []
+        if command:
+            yield replace(command, background=token == "&")
+
+
+def _command(
+    words: list[Word], variables: dict[str, Word | None], exported: dict[str, Word]
+) -> Command | None:
+    filled = [_filled(word, variables) for word in words]
+    exporting = filled[0].text in ("export", "declare", "typeset")
+    environment: dict[str, Word] = {}
+    rest = 0
+    while rest < len(filled):
+        match = _ASSIGNMENT.fullmatch(filled[rest].text)
+        if match:
+            value = filled[rest]
+            environment[match[1]] = Word(
+                value.file, value.line, value.column, match[3], value.style or "'"
+            )
+        elif filled[rest].text not in _PREFIXES and not (rest and _is_option(filled, rest)):
+            break
+        rest += 1
+    if exporting or rest == len(filled):
+        for name, value in environment.items():
+            # A second value may come from another branch: then neither is certain.
+            variables[name] = None if name in variables else value
+            if exporting:
+                exported[name] = value
+        return None
+    return Command(tuple(filled[rest:]), {**exported, **environment})
+
+
+def _is_option(words: list[Word], at: int) -> bool:
+    """Whether a word is an option of a prefix such as ``sudo -E``."""
+    return words[at].text.startswith("-") and words[at - 1].text in _PREFIXES | {"-E", "-i"}
+
+
+def _filled(word: Word, variables: dict[str, Word | None]) -> Word:
+    if "$" not in word.text:
+        return word
+
+    def value(match: "re.Match[str]") -> str:
+        found = variables.get(match[1] or match[2])
+        return match[0] if found is None or found.open else found.text
+
+    text = _REFERENCE.sub(value, word.text)
+    return Word(word.file, word.line, word.column, text, word.style)
+
+
+def parse_word(word: Word) -> list[Command]:
+    """The commands in a value that holds a script, at their places in the file.
+
+    :raises Refused: a quote or substitution in it does not end
+    """
+    if word.style == ">":
+        # Its lines are folded: the block's own place is all that can be told.
+        found = parse_shell(word.text, word.file)
+        return [_moved(command, word) for command in found]
+    block = word.style == "|"
+    column = word.column + (word.style in ("'", '"'))
+    indent = word.column - 1 if block else 0
+    return list(parse_shell(word.text, word.file, word.line, column, indent))
+
+
+def _moved(command: Command, place: Word) -> Command:
+    def at(word: Word) -> Word:
+        return Word(place.file, place.line, place.column, word.text, word.style)
+
+    environment = {name: at(value) for name, value in command.environment.items()}
+    return replace(command, words=tuple(map(at, command.words)), environment=environment)
+
+
+_SHELLS = frozenset(("sh", "bash", "dash", "ksh", "zsh", "ash"))
+
+
+def expanded(command: Command) -> list[Command]:
+    """The commands that a command comes to: those inside of ``sh -c``, or itself.
+
+    :raises Refused: a quote or substitution inside does not end
+    """
+    for position, word in enumerate(command.words[:-1]):
+        program = command.words[position - 1].text if position else ""
+        is_script = re.fullmatch("-[a-z]*c", word.text) is not None
+        if is_script and program.rpartition("/")[2] in _SHELLS:
+            inner = parse_word(command.words[position + 1])
+            return [replace(c, environment={**command.environment, **c.environment}) for c in inner]
+    return [command]

@@ -1,0 +1,163 @@
+"""systemd units with their drop-ins, and Quadlet's containers."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from numadoctor.lint.compose import environment, security_option
+from numadoctor.lint.lines import Setting
+from numadoctor.lint.nodes import Sequence, Word
+from numadoctor.lint.shell import Command, expanded, parse_shell
+from numadoctor.lint.workloads import Workload, commands_in
+
+# Characters before a command that change how it is run (systemd.service(5)).
+_COMMAND_PREFIXES = "@-:+!|"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit's settings, those of its drop-ins behind its own.
+
+    :ivar name: ``vllm.service``
+    """
+
+    name: str
+    settings: tuple[Setting, ...]
+
+    def values(self, name: str) -> list[Setting]:
+        """The assignments to a setting since the last empty one, which starts a list anew."""
+        found: list[Setting] = []
+        for setting in self.settings:
+            if setting.name.text == name:
+                found = [*found, setting] if setting.value.text else []
+        return found
+
+    def last(self, name: str) -> Setting | None:
+        """The assignment that counts where one counts."""
+        found = self.values(name)
+        return found[-1] if found else None
+
+    def has(self, section: str) -> bool:
+        """Whether it has a section with settings."""
+        return any(setting.section == section for setting in self.settings)
+
+
+def _commands(unit: Unit) -> Iterator[Command]:
+    for setting in unit.values("ExecStart"):
+        place = setting.value
+        raw = setting.raw.lstrip(_COMMAND_PREFIXES)
+        column = place.column + len(setting.raw) - len(raw)
+        # Not a shell: `;`, `|` and `&` are ordinary, so all is one command.
+        words = [
+            word
+            for command in parse_shell(raw, place.file, place.line, column)
+            for word in command.words
+        ]
+        if words:
+            yield from expanded(Command(tuple(words)))
+
+
+def _environment(settings: Iterable[Setting]) -> dict[str, Word]:
+    words = []
+    for setting in settings:
+        place = setting.value
+        for command in parse_shell(": " + setting.raw, place.file, place.line, place.column - 2):
+            words += list(command.words[1:])
+    return environment(Sequence("", 0, 0, list(words)))
+
+
+def workloads(unit: Unit) -> list[Workload]:
+    """What a unit starts: its process, or its container.
+
+    :raises Refused: a quote in a command does not end
+    """
+    if unit.has("Container"):
+        return [_container(unit)]
+    start = unit.last("ExecStart")
+    if start is None and not unit.has("Service"):
+        return []
+    limit = unit.last("LimitMEMLOCK")
+    at = start.value if start else unit.settings[0].name
+    memlock = limit.value if limit else None
+    if limit:
+        soft = limit.value.text.partition(":")[0]
+        memlock = Word(at.file, limit.value.line, limit.value.column, soft)
+    return [
+        Workload(
+            name=f"unit {unit.name}",
+            launcher="systemd",
+            at=at,
+            commands=tuple(_commands(unit)),
+            environment=_environment(unit.values("Environment")),
+            memlock=memlock,
+        )
+    ]
+
+
+def _container(unit: Unit) -> Workload:
+    def word(name: str) -> Word | None:
+        setting = unit.last(name)
+        return setting.value if setting else None
+
+    options = [
+        w
+        for setting in unit.values("PodmanArgs")
+        for command in parse_shell(
+            setting.raw, setting.value.file, setting.value.line, setting.value.column
+        )
+        for w in command.words
+    ]
+    command = word("Exec")
+    seccomp = word("SeccompProfile")
+    return Workload(
+        name=f"unit {unit.name}",
+        launcher="quadlet",
+        at=word("Image") or unit.settings[0].name,
+        commands=commands_in(command) if command else (),
+        environment=_environment(unit.values("Environment")),
+        image=word("Image"),
+        privileged=_option(options, "--privileged"),
+        added=_words(unit.values("AddCapability")),
+        dropped=_words(unit.values("DropCapability")),
+        seccomp=seccomp or security_option(_all(options, "--security-opt")),
+        cpus=_option(options, "--cpuset-cpus"),
+        mems=_option(options, "--cpuset-mems"),
+        shm=word("ShmSize") or _option(options, "--shm-size"),
+        ipc=_option(options, "--ipc"),
+        memlock=_memlock(unit.values("Ulimit")),
+        devices=_words(unit.values("AddDevice")),
+        gpus=next((d for d in _words(unit.values("AddDevice")) if "nvidia.com" in d.text), None),
+    )
+
+
+def _words(settings: Iterable[Setting]) -> tuple[Word, ...]:
+    return tuple(
+        Word(setting.value.file, setting.value.line, setting.value.column, text)
+        for setting in settings
+        for text in setting.value.text.split()
+    )
+
+
+def _all(options: list[Word], name: str) -> list[Word]:
+    found = [
+        Word(word.file, word.line, word.column, word.text.partition("=")[2], "'")
+        for word in options
+        if word.text.startswith(f"{name}=")
+    ]
+    return found + [after for word, after in pairwise(options) if word.text == name]
+
+
+def _option(options: list[Word], name: str) -> Word | None:
+    if name == "--privileged":
+        return next((word for word in options if word.text in (name, f"{name}=true")), None)
+    found = _all(options, name)
+    return found[-1] if found else None
+
+
+def _memlock(settings: Iterable[Setting]) -> Word | None:
+    for setting in settings:
+        name, _, value = setting.value.text.partition("=")
+        if name == "memlock":
+            place = setting.value
+            return Word(place.file, place.line, place.column, value.partition(":")[0])
+    return None
