@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help check test lint types docs coverage bench clean
+.PHONY: help check test lint types docs coverage bench pyz clean
 
 help:
 	@echo 'make check   examine this machine and give a verdict'
 	@echo 'make test    lint, type-check and test; needs no root and no network after the install'
 	@echo 'make lab     test on booted kernels and in real containers (installs Debian packages)'
 	@echo 'make docs    write docs/checks/ and docs/exit-codes.md from the code'
+	@echo 'make pyz     write dist/numadoctor.pyz: one file that any Python runs'
 	@echo 'make bench   run the benchmarks and print their ratios'
 
 $(STAMP): setup.cfg pyproject.toml
@@ -48,6 +49,9 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/allocator.py
 	$(BIN)/python benchmarks/maps.py
 	$(BIN)/python benchmarks/observer.py
+
+pyz: $(STAMP)
+	$(BIN)/python deploy/pyz.py dist/numadoctor.pyz
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

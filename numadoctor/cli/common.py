@@ -36,11 +36,35 @@ def run_cli(cli: click.Command, args: list[str] | None) -> NoReturn:
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted")
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (missing := _missing_package(error)):
+            _fail(missing)
         if os.environ.get("NUMADOCTOR_DEBUG"):
             raise
         from numadoctor.engine.oneline import one_line
 
         _fail(f"crashed: {one_line(error)} (NUMADOCTOR_DEBUG=1 shows the traceback)")
+
+
+# The module that an extra brings to the name of the extra.
+_EXTRAS = {
+    "ClusterShell": "fleet",
+    "jinja2": "html",
+    "numpy": "bench",
+    "prometheus_client": "metrics",
+    "pynvml": "gpu",
+    "scipy": "bench",
+    "yaml": "lint",
+}
+
+
+def _missing_package(error: ModuleNotFoundError) -> str:
+    """What to install, if it is a package of others that is missing; else empty."""
+    module = (error.name or "").partition(".")[0]
+    if extra := _EXTRAS.get(module):
+        return f"this needs {module}: pip install 'numadoctor[{extra}]'"
+    if module in ("psutil", "pyroute2", "tabulate", "tomli"):
+        return f"this needs {module}: pip install numadoctor"
+    return ""
 
 
 def write_stdout(text: str) -> None:

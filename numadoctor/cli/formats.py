@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import click
-
 from numadoctor import __version__
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ def render(
     """The report in the format of that name.
 
     :param rules: all checks, whose documentation goes into SARIF
-    :raises click.ClickException: the format needs a package that is not installed
+    :raises ModuleNotFoundError: the format needs a package that is not installed
     """
     if name == "text":
         from numadoctor.report.terminal import Terminal
@@ -46,23 +44,14 @@ def render(
 
         return render_sarif(report, rules, __version__)
     if name == "prometheus":
-        return _prometheus(report)
+        from numadoctor.report.prometheus import render as render_prometheus
+
+        return render_prometheus(report, __version__)
     import importlib
 
     text = importlib.import_module(f"numadoctor.report.{name}").render(report)
     assert isinstance(text, str)
     return text
-
-
-def _prometheus(report: "Report") -> str:
-    from numadoctor.report.prometheus import render as render_prometheus
-
-    try:
-        return render_prometheus(report, __version__)
-    except ImportError:
-        raise click.ClickException(
-            "-o prometheus needs prometheus_client: pip install 'numadoctor[metrics]'"
-        ) from None
 
 
 def exit_code_of(shown: str, report: "Report") -> int:

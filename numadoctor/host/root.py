@@ -124,6 +124,43 @@ def _translate(path: str, error: OSError | ValueError) -> Undecided:
     return error_from(path, (error.errno or 0) if isinstance(error, OSError) else errno.ENOENT)
 
 
+class Tree(Protocol):
+    """Where a captured tree is kept. Paths are inside it, without a leading slash, links resolved.
+
+    Every method raises OSError as the system call of its name would.
+    """
+
+    def read(self, inside: str, path: str, limit: int) -> bytes: ...
+    def listdir(self, inside: str) -> list[str]: ...
+    def readlink(self, inside: str) -> str: ...
+    def is_folder(self, inside: str) -> bool: ...
+
+
+class DiskTree:
+    """A tree that is a folder of this machine."""
+
+    def __init__(self, folder: str) -> None:
+        # The folder itself may be reached through links: it is the user's own word.
+        self._folder = os.path.realpath(folder)
+
+    def _real(self, inside: str) -> str:
+        return os.path.join(self._folder, inside)
+
+    def read(self, inside: str, path: str, limit: int) -> bytes:
+        # O_NOFOLLOW: the last component was resolved; one that became a link
+        # since then is somebody's race against us.
+        return _open_and_read(self._real(inside), path, limit, os.O_NOFOLLOW)
+
+    def listdir(self, inside: str) -> list[str]:
+        return os.listdir(self._real(inside))
+
+    def readlink(self, inside: str) -> str:
+        return os.readlink(self._real(inside))
+
+    def is_folder(self, inside: str) -> bool:
+        return stat.S_ISDIR(os.stat(self._real(inside), follow_symlinks=False).st_mode)
+
+
 class FolderRoot:
     """A captured tree, or another machine's root mounted at a folder.
 
@@ -139,14 +176,13 @@ class FolderRoot:
 
     live = False
 
-    def __init__(self, folder: str, label: str = "") -> None:
+    def __init__(self, folder: str, label: str = "", tree: Tree | None = None) -> None:
         self.label = label or os.path.basename(os.path.abspath(folder))
-        # The folder itself may be reached through links: it is the user's own word.
-        self._folder = os.path.realpath(folder)
+        self._tree = tree or DiskTree(folder)
         self._targets: dict[str, str] = {}
         self._linked: dict[str, set[str]] = {}
         try:
-            if not os.listdir(self._folder):
+            if not self._tree.listdir(""):
                 raise Unreadable(folder, None, "the folder is empty")
         except OSError as error:
             raise error_from(folder, error.errno or 0) from None
@@ -207,15 +243,13 @@ class FolderRoot:
         raise answer
 
     def _read(self, path: str, limit: int) -> bytes:
-        # O_NOFOLLOW: the last component was resolved; one that became a link
-        # since then is somebody's race against us.
-        return _open_and_read(self._real(self._resolve(path)), path, limit, os.O_NOFOLLOW)
+        return self._tree.read(self._resolve(path), path, limit)
 
     def _list(self, path: str) -> tuple[str, ...]:
         inside = self._resolve(path)
         linked = self._linked.get(inside, set())
         try:
-            names = os.listdir(self._real(inside))
+            names = self._tree.listdir(inside)
         except FileNotFoundError:
             if not linked:
                 raise
@@ -225,10 +259,7 @@ class FolderRoot:
     def _link(self, path: str) -> str:
         directory, name = os.path.split(path)
         inside = "/".join(filter(None, (self._resolve(directory), name)))
-        return self._targets.get(inside) or os.readlink(self._real(inside))
-
-    def _real(self, inside: str) -> str:
-        return os.path.join(self._folder, inside)
+        return self._targets.get(inside) or self._tree.readlink(inside)
 
     def _resolve(self, path: str) -> str:
         """``path`` after following links inside the folder, without a leading slash.
@@ -260,17 +291,15 @@ class FolderRoot:
         return "/".join(inside)
 
     def _must_be_directory(self, inside: str) -> None:
-        if inside and inside not in self._linked:
-            mode = os.stat(self._real(inside), follow_symlinks=False).st_mode
-            if not stat.S_ISDIR(mode):
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if inside and inside not in self._linked and not self._tree.is_folder(inside):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
     def _target(self, relative: str) -> str | None:
         """Where the link at ``relative`` points, or None when it is no link."""
         # Remembered: a sysfs tree is a thousand files below the same few links.
         if relative not in self._targets:
             try:
-                self._targets[relative] = os.readlink(self._real(relative))
+                self._targets[relative] = self._tree.readlink(relative)
             except OSError as error:
                 if error.errno not in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):
                     raise
@@ -278,29 +307,60 @@ class FolderRoot:
         return self._targets[relative] or None
 
 
-def sample_folder(name: str) -> str:
-    """The folder of the sample host called ``name`` (``--sysroot sample:NAME``).
+def open_sample(name: str) -> FolderRoot:
+    """The sample host called ``name`` (``--sysroot sample:NAME``).
 
     :raises Missing: there is no such sample; the message lists those there are
     """
-    import numadoctor.fixtures
+    if archive := _samples_archive():
+        from numadoctor.host.zipped import ZippedTree
 
-    base = os.path.dirname(os.path.abspath(str(numadoctor.fixtures.__file__)))
-    folder = os.path.join(base, name)
+        _must_be_sample(name)
+        tree = ZippedTree(archive, f"numadoctor/fixtures/{name}/root")
+        return FolderRoot(name, name, tree)
+    return FolderRoot(sample_folder(name), label=name)
+
+
+def sample_folder(name: str) -> str:
+    """The folder of the sample host called ``name``, where numadoctor is installed as files.
+
+    :raises Missing: there is no such sample
+    """
+    _must_be_sample(name)
+    return os.path.join(_samples_folder(), name, "root")
+
+
+def _must_be_sample(name: str) -> None:
     if name not in sample_names():
         known = ", ".join(sample_names())
         raise Missing(f"sample:{name}", None, f"no such sample; there are {known}")
-    return os.path.join(folder, "root")
 
 
 def sample_names() -> tuple[str, ...]:
     """The names of the sample hosts that come with numadoctor."""
-    import numadoctor.fixtures
+    if archive := _samples_archive():
+        from numadoctor.host.zipped import folders
 
-    base = os.path.dirname(os.path.abspath(str(numadoctor.fixtures.__file__)))
+        return folders(archive, "numadoctor/fixtures", "root")
+    base = _samples_folder()
     return tuple(
         sorted(n for n in os.listdir(base) if os.path.isdir(os.path.join(base, n, "root")))
     )
+
+
+def _samples_folder() -> str:
+    import numadoctor.fixtures
+
+    return os.path.dirname(os.path.abspath(str(numadoctor.fixtures.__file__)))
+
+
+def _samples_archive() -> str | None:
+    """The zip file that numadoctor is run from (numadoctor.pyz), if it is."""
+    import numadoctor.fixtures
+
+    loader = numadoctor.fixtures.__spec__.loader
+    archive: str | None = getattr(loader, "archive", None)
+    return archive
 
 
 def open_root(where: str | None) -> Root:
@@ -311,6 +371,5 @@ def open_root(where: str | None) -> Root:
         # An unset variable in a script must not examine the current folder.
         raise Missing(where, None, "names no folder")
     if where.startswith("sample:"):
-        name = where.removeprefix("sample:")
-        return FolderRoot(sample_folder(name), label=name)
+        return open_sample(where.removeprefix("sample:"))
     return FolderRoot(where)

@@ -349,7 +349,7 @@ def test_a_planted_temporary_name_is_not_followed(run: Run, tmp_path: Path) -> N
     victim = tmp_path / "victim"
     victim.write_text("precious")
     file = tmp_path / "r.json"
-    (tmp_path / f"r.json.{os.getpid()}.tmp").symlink_to(victim)
+    (tmp_path / f".numadoctor.{os.getpid()}.tmp").symlink_to(victim)
     told = one_line(run(*FIT, "-o", f"json={file}"))
     assert f"cannot write {file}: File exists" in told
     assert victim.read_text() == "precious"

@@ -113,7 +113,11 @@ def ask() -> dict[str, Any]:
     """The fact: NVML's answers, by a process of its own."""
     import subprocess
 
-    program = "from numadoctor.host.devices import nvml; nvml.main()"
+    # The path too: it is what `python3 -I numadoctor.pyz` made it, and the child's would not be.
+    program = (
+        f"import sys; sys.path = {sys.path!r}; "
+        "from numadoctor.host.devices import nvml; nvml.main()"
+    )
     child = subprocess.Popen(
         [sys.executable, "-c", program],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
+from pkgutil import get_data
 
 NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
 
@@ -27,7 +27,9 @@ class Vendor:
 @cache
 def vendors() -> Mapping[int, Vendor]:
     """The table, by vendor id."""
-    lines = Path(__file__).with_name("vendors.tsv").read_text(encoding="utf-8").splitlines()
+    # By the loader: it is no file of its own where numadoctor is one zip file.
+    table = get_data(__package__, "vendors.tsv")
+    lines = table.decode().splitlines() if table else []
     return {
         int(number, 16): Vendor(name, dict(map(_rule, rules)))
         for number, name, *rules in (line.split("\t") for line in lines if line[:1] != "#")
