@@ -91,6 +91,7 @@ ARROWS = {
     "numadoctor.report": ("numadoctor.model",),
     # A host asks for facts that are no file, the topology of a host for its samples.
     "numadoctor.host": ("numadoctor.model", "numadoctor.kernel", "numadoctor.fixtures"),
+    "numadoctor.evidence": ("numadoctor.model", "numadoctor.host"),
     "numadoctor.engine": ("numadoctor.model", "numadoctor.host", "numadoctor.checks"),
     "numadoctor.placement": ("numadoctor.model", "numadoctor.host", "numadoctor.kernel"),
 }

@@ -61,10 +61,9 @@ def read_topology(host: Host) -> Topology:
     nodes = [
         _read_node(host, node, node_ids or (), online_cpus, remarks) for node in node_ids or ()
     ]
-    classifier = _Classifier(tuple(nodes), tiers, gpu_memory_nodes(host), _sleeping(host, nodes))
     return Topology(
         numa=node_ids is not None,
-        nodes=tuple(classifier.classified(node) for node in nodes),
+        nodes=classify(nodes, tiers, gpu_memory_nodes(host), _sleeping(host, nodes)),
         cpus=tuple(_read_cpu(host, cpu, folders) for cpu in online_cpus),
         online_cpus=online_cpus,
         present_cpus=_quiet(host.ids, f"{CPUS}/present", remarks) or cpu_folders or online_cpus,
@@ -322,13 +321,24 @@ def _sleeping(host: Host, nodes: Iterable[Node]) -> dict[int, tuple[int, ...]]:
     return found
 
 
+def classify(
+    nodes: Iterable[Node],
+    tiers: Mapping[int, tuple[int, ...]],
+    of_gpu: Mapping[int, str],
+    sleeping: Mapping[int, tuple[int, ...]],
+) -> tuple[Node, ...]:
+    """The nodes with their kinds and tiers; a node that says ``because`` stays unknown.
+
+    :param of_gpu: node id to the GPU whose driver names the node as its memory
+    :param sleeping: node id to its CPUs, where all of them are offline
+    """
+    classifier = _Classifier(tuple(nodes), tiers, of_gpu, sleeping)
+    return tuple(map(classifier.classified, classifier.nodes))
+
+
 @dataclass(frozen=True)
 class _Classifier:
-    """Says what the nodes are made of.
-
-    :ivar of_gpu: node id to the GPU whose driver names the node as its memory
-    :ivar sleeping: node id to its CPUs, where all of them are offline
-    """
+    """Says what the nodes are made of."""
 
     nodes: tuple[Node, ...]
     tiers: Mapping[int, tuple[int, ...]]

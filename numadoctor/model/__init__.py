@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         NodeKind,
         Pool,
         Remark,
+        Source,
         Topology,
     )
 
@@ -72,6 +73,7 @@ __all__ = [
     "Remark",
     "Report",
     "Severity",
+    "Source",
     "Status",
     "Step",
     "Suppression",

@@ -13,6 +13,7 @@ class Step(str, enum.Enum):
     ONLY_NODE = "only node"  # the machine has no other
     CPUS = "cpus"  # its local CPUs are all of one node
     DRIVER = "driver"  # what its driver or vendor's library says
+    PASTED = "pasted"  # the pasted output of a program
     UNKNOWN = "unknown"  # nothing
 
 
@@ -59,7 +60,8 @@ class PcieLink:
 class Device:
     """A PCI device that matters for placement.
 
-    :ivar address: sysfs form, ``0000:c1:00.0``
+    :ivar address: sysfs form, ``0000:c1:00.0``; a tool's name for it (``GPU0``) where pasted
+        text tells none
     :ivar pci_class: 24-bit class code
     :ivar kind: gpu, accelerator, nic, storage or other
     :ivar node: the node it is attached to, or None when unknown

@@ -128,6 +128,20 @@ class Remark:
 
 
 @dataclass(frozen=True)
+class Source:
+    """A pasted output that the topology was drawn from.
+
+    :ivar file: as it was given
+    :ivar line: where the output begins in it, from 1
+    :ivar format: the command that prints such
+    """
+
+    file: str
+    line: int
+    format: str
+
+
+@dataclass(frozen=True)
 class Topology:
     """A machine's NUMA topology.
 
@@ -135,6 +149,9 @@ class Topology:
     :ivar nodes: online nodes by ascending id
     :ivar possible_nodes: ids the kernel could bring online, or None
     :ivar tiers: tier id to the nodes in it, fastest (lowest id) first; empty if not exposed
+    :ivar relations: addresses of two devices to how a vendor's tool says that they are
+        connected (``NV18``, ``XGMI``, ``PIX``), both ways
+    :ivar sources: the pasted outputs it was drawn from, beside the host or without one
     """
 
     numa: bool
@@ -147,6 +164,8 @@ class Topology:
     possible_nodes: tuple[int, ...] | None = None
     tiers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     remarks: tuple[Remark, ...] = ()
+    relations: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    sources: tuple[Source, ...] = ()
 
     def node(self, node_id: int) -> Node | None:
         """The node with that id, or None."""
