@@ -8,10 +8,10 @@ from numadoctor.host import parsers
 from numadoctor.host.allowed import read_allowed
 from numadoctor.host.binders import Binder, read_binders
 from numadoctor.host.cgroup import read_cgroup
+from numadoctor.host.devices.usage import read_usage
 from numadoctor.kernel.forecast import predict_bind
 from numadoctor.model import (
     Allowed,
-    Device,
     Evidence,
     Finding,
     Fix,
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 # numa_maps of another process is read only below this much resident memory: the
 # kernel holds the process's mmap lock for about 5 ms per GiB of 4 KiB pages meanwhile.
 _MOST_RESIDENT = 1 << 30
-
-_NVIDIA = 0x10DE
-_NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
 
 
 def _allowed(host: "Host", target: Target) -> Allowed:
@@ -73,10 +70,11 @@ def _seen(host: "Host", target: Target, allowed: Allowed) -> list[Evidence]:
         "/proc/PID/status",
         "/proc/PID/environ",
         "/proc/PID/cmdline",
+        "/proc/PID/fd",
         "/sys/fs/cgroup/*/cpuset.*",
         "/sys/devices/system/cpu/online",
         "/sys/bus/pci/devices/*/numa_node",
-        "/proc/driver/nvidia/gpus/*/information",
+        "fact nvml",
     ),
     requires=Requires.NUMA,
     scope=Scope.PROCESS,
@@ -278,24 +276,13 @@ def _widen_cpus(cpus: list[int]) -> tuple[Fix, ...]:
     )
 
 
-class _Gpus(NamedTuple):
-    """The GPUs that a process may use.
-
-    :ivar certain: whether it is known that it uses these and not others
-    """
-
-    devices: tuple[Device, ...]
-    evidence: tuple[Evidence, ...] = ()
-    certain: bool = True
-
-
 def _gpus_without_cpus(
     host: "Host", target: Target, cpus: tuple[int, ...], evidence: list[Evidence]
 ) -> Iterator[Finding]:
     topology = host.topology
     if set(cpus) >= set(topology.online_cpus):
         return
-    gpus = _gpus_of(host, target)
+    gpus = read_usage(host, target.proc)
     far = [
         (gpu, node)
         for gpu in gpus.devices
@@ -355,67 +342,6 @@ def _bring_together(topology: Topology, cpus: tuple[int, ...], nodes: set[int]) 
             persists=True,
         ),
     )
-
-
-def _gpus_of(host: "Host", target: Target) -> _Gpus:
-    """The GPUs that the target was given, as far as that can be told without a GPU driver."""
-    devices = tuple(d for d in host.topology.devices if d.kind in ("gpu", "accelerator"))
-    try:
-        # A container's own mount of this folder shows the GPUs that it was given.
-        given = {parsers.parse_bus_id(name) for name in host.list(_NVIDIA_GPUS)}
-        devices = tuple(d for d in devices if d.vendor != _NVIDIA or d.address in given)
-    except (Undecided, ParseError):
-        pass
-    if not devices:
-        return _Gpus(())
-    try:
-        environment = host.environ(target.proc)
-    except Undecided as error:
-        return _Gpus(devices, (Evidence(error.path, error.reason),), certain=False)
-    for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"):
-        if name in environment:
-            seen = Evidence(f"{target.proc}/environ", f"{name}={environment[name]}")
-            return _Gpus(devices, (seen,), certain=False)
-    if "CUDA_VISIBLE_DEVICES" not in environment:
-        return _Gpus(devices)
-    return _cuda_visible(host, target, environment, devices)
-
-
-def _cuda_visible(
-    host: "Host", target: Target, environment: dict[str, str], devices: tuple[Device, ...]
-) -> _Gpus:
-    value = environment["CUDA_VISIBLE_DEVICES"]
-    seen = (Evidence(f"{target.proc}/environ", f"CUDA_VISIBLE_DEVICES={value}"),)
-    nvidia = sorted((d for d in devices if d.vendor == _NVIDIA), key=lambda d: d.address)
-    others = tuple(d for d in devices if d.vendor != _NVIDIA)
-    # Indices follow the bus only if told to, or if no GPU is faster than another.
-    by_bus = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or (
-        len({device.device for device in nvidia}) == 1
-    )
-    chosen: list[Device] = []
-    for word in filter(None, (part.strip() for part in value.split(","))):
-        if word.isdecimal() and by_bus and int(word) < len(nvidia):
-            chosen.append(nvidia[int(word)])
-        elif word.startswith("GPU-") and (device := _by_uuid(host, nvidia, word)):
-            chosen.append(device)
-        elif (word.isdecimal() and not by_bus) or word.startswith(("GPU-", "MIG-")):
-            return _Gpus(devices, seen, certain=False)
-        else:
-            # CUDA takes the list up to the first entry that names no GPU.
-            break
-    return _Gpus((*chosen, *others), seen)
-
-
-def _by_uuid(host: "Host", devices: list[Device], uuid: str) -> Device | None:
-    for device in devices:
-        path = f"{_NVIDIA_GPUS}/{device.address}/information"
-        try:
-            fields = host.parse(path, parsers.parse_key_values)
-        except Undecided:
-            continue
-        if fields.get("GPU UUID", "").startswith(uuid):
-            return device
-    return None
 
 
 @check(

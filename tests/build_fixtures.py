@@ -86,6 +86,8 @@ class Device:
     :ivar names: folders that name it, ``net/ens1``
     :ivar kind: what numadoctor must call it; "" if it must leave it out
     :ivar is_on: the node numadoctor must find
+    :ivar link: GT/s and lanes, now and at most; of the port above too, where that is wider
+    :ivar driver: what is bound to it
     """
 
     address: str
@@ -98,6 +100,8 @@ class Device:
     kind: str = ""
     is_on: int | None = None
     source: str = "sysfs"
+    link: tuple[float, int] | None = None
+    driver: str = ""
 
 
 @dataclass(frozen=True)
@@ -398,6 +402,8 @@ def _system(machine: Machine, files: Files, links: dict[str, str]) -> None:
 
 
 def _cpuinfo(machine: Machine) -> str:
+    if machine.abi == "aarch64":
+        return "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f"
     if machine.abi == "ppc64le":
         return f"processor\t: 0\ncpu\t\t: {machine.cpu_model}\nrevision\t: 2.2 (pvr 004e 1202)"
     flags = "fpu msr pae cx8 apic sse2 ht syscall nx pdpe1gb lm avx2 avx512f"
@@ -539,7 +545,9 @@ def _devices(machine: Machine, files: Files, links: dict[str, str]) -> None:
         folder = f"/sys/devices/{device.above}/{device.address}"
         _function(machine, folder, device, files, links)
         for depth in range(1, len(above)):
-            bridge = Device(above[depth], "", 0x060400, 0x8086, 0x352A, device.node)
+            bridge = Device(
+                above[depth], "", 0x060400, 0x8086, 0x352A, device.node, link=device.link
+            )
             path = "/sys/devices/" + "/".join(above[: depth + 1])
             if f"{path}/class" not in files:
                 _function(machine, path, bridge, files, links)
@@ -559,23 +567,48 @@ def _function(
     files[f"{folder}/local_cpulist"] = listed(near or machine.online)
     for name in device.names:
         files[f"{folder}/{name}/uevent"] = ""
+    if device.link:
+        speed, width = f"{device.link[0]:.1f} GT/s PCIe", str(device.link[1])
+        files[f"{folder}/max_link_speed"], files[f"{folder}/max_link_width"] = speed, width
+        if device.kind:
+            files[f"{folder}/current_link_speed"] = speed
+            files[f"{folder}/current_link_width"] = width
+    if device.driver:
+        up = "../" * (folder.count("/") - 1)
+        links[f"{folder}/driver"] = f"{up}bus/pci/drivers/{device.driver}"
     if device.vendor == 0x10DE and device.pci_class >> 16 == 0x03:
-        minor = sum("/nvidia/gpus/" in path for path in files)
-        files[f"/proc/driver/nvidia/gpus/{device.address}/information"] = (
-            f"Model: \t\t NVIDIA H100 80GB HBM3\nBus Location: \t {device.address}\n"
+        gpu = f"/proc/driver/nvidia/gpus/{device.address}"
+        minor = sum(path.endswith("/information") for path in files)
+        files[f"{gpu}/information"] = (
+            f"Model: \t\t {_MODELS[device.device]}\n"
+            f"GPU UUID: \t {uuid(device.address)}\nBus Location: \t {device.address}\n"
             f"Device Minor: \t {minor}"
         )
+
+
+_MODELS = {
+    0x2330: "NVIDIA H100 80GB HBM3",
+    0x2342: "NVIDIA GH200 120GB",
+    0x2941: "NVIDIA GB200",
+    0x2684: "NVIDIA GeForce RTX 4090",
+}
+
+
+def uuid(address: str) -> str:
+    """The UUID of the GPU at ``address``: any, and always the same."""
+    digits = address.replace(":", "").replace(".", "").rjust(12, "0")
+    return f"GPU-{digits[4:12]}-5d1e-4c8b-9f00-{digits[-12:]}"
 
 
 # In the order of numadoctor.kernel.abi.CALLS: number by ABI, and the answer to
 # the probe's form, which the kernel takes or calls invalid.
 _CALLS: tuple[tuple[str, dict[str, int], int], ...] = (
-    ("mbind", {"x86_64": 237, "ppc64le": 259}, 0),
-    ("set_mempolicy", {"x86_64": 238, "ppc64le": 261}, errno.EINVAL),
-    ("get_mempolicy", {"x86_64": 239, "ppc64le": 260}, 0),
-    ("set_mempolicy_home_node", {"x86_64": 450, "ppc64le": 450}, errno.EINVAL),
-    ("move_pages", {"x86_64": 279, "ppc64le": 301}, 0),
-    ("migrate_pages", {"x86_64": 256, "ppc64le": 258}, errno.EINVAL),
+    ("mbind", {"x86_64": 237, "ppc64le": 259, "aarch64": 235}, 0),
+    ("set_mempolicy", {"x86_64": 238, "ppc64le": 261, "aarch64": 237}, errno.EINVAL),
+    ("get_mempolicy", {"x86_64": 239, "ppc64le": 260, "aarch64": 236}, 0),
+    ("set_mempolicy_home_node", {"x86_64": 450, "ppc64le": 450, "aarch64": 450}, errno.EINVAL),
+    ("move_pages", {"x86_64": 279, "ppc64le": 301, "aarch64": 239}, 0),
+    ("migrate_pages", {"x86_64": 256, "ppc64le": 258, "aarch64": 238}, errno.EINVAL),
 )
 _MODES = ("MPOL_PREFERRED_MANY", "MPOL_WEIGHTED_INTERLEAVE", "MPOL_F_NUMA_BALANCING")
 _ADVICE = ("MADV_POPULATE_WRITE", "MADV_COLLAPSE")

@@ -8,26 +8,34 @@ from dataclasses import replace
 
 from tests.build_fixtures import Access, Device, Machine, Node, Package, status
 
-_NVIDIA, _MELLANOX, _SAMSUNG, _ASPEED, _INTEL = 0x10DE, 0x15B3, 0x144D, 0x1A03, 0x8086
+_NVIDIA, _AMD, _MELLANOX, _SAMSUNG = 0x10DE, 0x1002, 0x15B3, 0x144D
+_ASPEED, _INTEL, _REALTEK = 0x1A03, 0x8086, 0x10EC
 
 _GB = 1024
 
 
-def _gpu(address: str, above: str, node: int, *, pci_class: int = 0x030200) -> Device:
+def _gpu(
+    address: str, above: str, node: int, *, device: int = 0x2330, pci_class: int = 0x030200
+) -> Device:
     is_on = node if node >= 0 else None
-    return Device(address, above, pci_class, _NVIDIA, 0x2330, node, (), "gpu", is_on)
+    return Device(
+        address, above, pci_class, _NVIDIA, device, node, (), "gpu", is_on, driver="nvidia"
+    )
 
 
 def _nic(address: str, above: str, node: int, name: str) -> Device:
     names = (f"net/{name}", f"infiniband/mlx5_{name.removeprefix('ib')}")
-    return Device(address, above, 0x020700, _MELLANOX, 0x1021, node, names, "nic", node)
+    return Device(
+        address, above, 0x020700, _MELLANOX, 0x1021, node, names, "nic",
+        node if node >= 0 else None, driver="mlx5_core",
+    )  # fmt: skip
 
 
 def _nvme(address: str, above: str, node: int, number: int, source: str = "sysfs") -> Device:
     is_on = node if node >= 0 else 0
     return Device(
         address, above, 0x010802, _SAMSUNG, 0xA80A, node, (f"nvme/nvme{number}",), "storage",
-        is_on, source,
+        is_on, source, driver="nvme",
     )  # fmt: skip
 
 
@@ -390,6 +398,220 @@ _CONTAINER = replace(
     },
 )
 
+# GPU 0 to 7 of a machine of eight nodes, in the order of the bus: on which node each is.
+_PERMUTED = (("05", 3), ("25", 0), ("45", 2), ("65", 1), ("85", 4), ("a5", 6), ("c5", 7), ("e5", 5))
+
+_GPUS_PERMUTED = Machine(
+    name="gpus-permuted",
+    about=(
+        "Two AMD EPYC sockets of four nodes each (NPS4) with 8 GPUs, one on each node: GPUs 0 to 7",
+        "in the order of the bus are on nodes 3, 0, 2, 1, 4, 6, 7, 5; NICs on nodes 1, 3, 5, 7.",
+        "No arithmetic finds the node of a GPU, and four GPUs have no NIC on their node.",
+    ),
+    packages=(Package(0, "0-15"), Package(1, "16-31")),
+    nodes=tuple(
+        Node(n, f"{4 * n}-{4 * n + 3}", 96 * _GB,
+             " ".join("10" if k == n else "12" if k // 4 == n // 4 else "32" for k in range(8)))
+        for n in range(8)
+    ),
+    cpu_vendor="AuthenticAMD",
+    cpu_model="AMD EPYC 7763 64-Core Processor",
+    devices=(
+        *(
+            replace(_gpu(f"0000:{bus}:00.0", f"pci0000:{bus[0]}0/0000:{bus[0]}0:01.1", node),
+                    link=(16.0, 16))
+            for bus, node in _PERMUTED
+        ),
+        *(
+            replace(_nic(f"0000:{bus[0]}1:00.0", f"pci0000:{bus[0]}0/0000:{bus[0]}0:03.1", node,
+                         f"ib{n}"), link=(16.0, 16))
+            for n, (bus, node) in enumerate((b, k) for b, k in _PERMUTED if k % 2)
+        ),
+    ),
+    findings=("T006 info machine",),
+)  # fmt: skip
+
+_GRACE = Machine(
+    name="grace-gpu-memory",
+    about=(
+        "Four Grace Hopper modules: nodes 0 to 3 are the CPUs and their memory; each GPU has eight",
+        "nodes, of which the first (4, 12, 20, 28) holds its memory and the others are for MIG.",
+        "36 nodes, four of them for ordinary memory; pages of 64 KiB.",
+    ),
+    abi="aarch64",
+    page_size=65536,
+    packages=tuple(Package(n, f"{8 * n}-{8 * n + 7}") for n in range(4)),
+    nodes=(
+        *(
+            Node(n, f"{8 * n}-{8 * n + 7}", 480 * _GB,
+                 " ".join("10" if k == n else "40" if k < 4 else "80" for k in range(36)))
+            for n in range(4)
+        ),
+        *(
+            Node(n, "", 95 * _GB if n % 8 == 4 else 0,
+                 " ".join("10" if k == n else "80" for k in range(36)), "gpu" if n % 8 == 4
+                 else "empty", free=1.0, cache=0.0, tier=None, huge={})
+            for n in range(4, 36)
+        ),
+    ),
+    devices=tuple(
+        _gpu(f"{n:02x}09:01:00.0", f"pci{n:02x}09:00/{n:02x}09:00:00.0", n, device=0x2342)
+        for n in range(4)
+    ),
+    files={
+        f"/proc/driver/nvidia/gpus/{n:02x}09:01:00.0/numa_status": (
+            f"Node:      {4 + 8 * n}\nStatus:    online\n"
+            "Address:   400000000000\nSize:      17b000000"
+        )
+        for n in range(4)
+    },
+    findings=("T003 info empty nodes", "T003 info gpu memory", "T012 info machine"),
+)  # fmt: skip
+
+_BLACKWELL_MEMORY = (2, 10, 18, 26)
+
+_GRACE_BLACKWELL = Machine(
+    name="grace-blackwell",
+    about=(
+        "Two Grace CPUs (nodes 0 and 1) with two Blackwell GPUs each, whose memory is on nodes",
+        "2, 10, 18 and 26; the nodes between them are not online. Pages of 64 KiB.",
+        "Ordinary memory belongs on nodes 0 and 1 alone.",
+    ),
+    abi="aarch64",
+    page_size=65536,
+    packages=(Package(0, "0-7"), Package(1, "8-15")),
+    nodes=(
+        Node(0, "0-7", 480 * _GB, "10 40 80 80 80 80"),
+        Node(1, "8-15", 480 * _GB, "40 10 80 80 80 80"),
+        *(
+            Node(node, "", 184 * _GB, " ".join("10" if k == at + 2 else "80" for k in range(6)),
+                 "gpu", free=1.0, cache=0.0, tier=None, huge={})
+            for at, node in enumerate(_BLACKWELL_MEMORY)
+        ),
+    ),
+    devices=(
+        *(
+            _gpu(f"{domain}:01:00.0", f"pci{domain}:00/{domain}:00:00.0", n // 2, device=0x2941)
+            for n, domain in enumerate(("0008", "0009", "0018", "0019"))
+        ),
+        _nic("0000:03:00.0", "pci0000:00/0000:00:00.0", 0, "ib0"),
+        _nic("0010:03:00.0", "pci0010:00/0010:00:00.0", 1, "ib1"),
+    ),
+    files={
+        f"/proc/driver/nvidia/gpus/{domain}:01:00.0/numa_status": (
+            f"Node:      {node}\nStatus:    online\nAddress:   400000000000\nSize:      2e0000000"
+        )
+        for domain, node in zip(("0008", "0009", "0018", "0019"), _BLACKWELL_MEMORY, strict=True)
+    },
+    findings=("T003 info gpu memory",),
+)  # fmt: skip
+
+_MI300X_BUSES = ("05", "26", "46", "65", "85", "a6", "c6", "e5")
+
+
+def _kfd() -> dict[str, str]:
+    """KFD's topology of eight GPUs: nodes 0 and 1 are the sockets."""
+    base = "/sys/class/kfd/kfd/topology/nodes"
+    files = {
+        f"{base}/{n}/properties": f"cpu_cores_count 16\nsimd_count 0\ncpu_core_id_base {16 * n}"
+        for n in (0, 1)
+    }
+    for n, bus in enumerate(_MI300X_BUSES):
+        at = f"{base}/{n + 2}"
+        files[f"{at}/properties"] = (
+            f"cpu_cores_count 0\nsimd_count 1216\nlocation_id {int(bus, 16) << 8}\ndomain 0\n"
+            f"drm_render_minor {128 + 8 * n}\nunique_id {0x5C88007C09FD_0000 + n}\nvendor_id 4098"
+        )
+        files[f"{at}/io_links/0/properties"] = f"type 2\nnode_from {n + 2}\nnode_to {n // 4}"
+    return files
+
+
+_MI300X = Machine(
+    name="mi300x",
+    about=(
+        "Two sockets (nodes 0 and 1) with four AMD Instinct MI300X each, of the PCI class of",
+        "accelerators (0x1200), and a NIC beside each; AMD's compute driver tells of all eight.",
+        "Everything is set as it should be.",
+    ),
+    packages=(Package(0, "0-7,16-23", 2), Package(1, "8-15,24-31", 2)),
+    nodes=(
+        Node(0, "0-7,16-23", 1024 * _GB, "10 32"),
+        Node(1, "8-15,24-31", 1024 * _GB, "32 10"),
+    ),
+    cpu_vendor="AuthenticAMD",
+    cpu_model="AMD EPYC 9554 64-Core Processor",
+    devices=(
+        *(
+            Device(
+                f"0000:{bus}:00.0", f"pci0000:{bus[0]}0/0000:{bus[0]}0:01.1", 0x120000, _AMD,
+                0x74A1, n // 4, (f"drm/card{n + 1}", f"drm/renderD{128 + 8 * n}"), "gpu", n // 4,
+                driver="amdgpu",
+            )
+            for n, bus in enumerate(_MI300X_BUSES)
+        ),
+        *(
+            _nic(f"0000:{bus[0]}9:00.0", f"pci0000:{bus[0]}0/0000:{bus[0]}0:01.3", n // 4, f"ib{n}")
+            for n, bus in enumerate(_MI300X_BUSES)
+        ),
+    ),
+    files=_kfd(),
+)  # fmt: skip
+
+_VM_UNPLACED = Machine(
+    name="vm-unplaced-gpus",
+    about=(
+        "A KVM guest of two nodes with four GPUs, a NIC and a drive passed through:",
+        "numa_node is -1 for all of them and for all above, and their local CPUs are all CPUs.",
+        "On which node each is cannot be told from within; the hypervisor knows.",
+    ),
+    packages=(Package(0, "0-7"), Package(1, "8-15")),
+    nodes=(Node(0, "0-7", 384 * _GB, "10 20"), Node(1, "8-15", 384 * _GB, "20 10")),
+    hypervisor=True,
+    maker="QEMU",
+    product="Standard PC (Q35 + ICH9, 2009)",
+    devices=tuple(
+        replace(device, is_on=None, source="numa_node is -1, as it is for the bridges above")
+        for device in (
+            *(
+                _gpu(f"0000:{n:02x}:00.0", f"pci0000:00/0000:00:{n:02x}.0", -1)
+                for n in range(4, 8)
+            ),
+            _nic("0000:08:00.0", "pci0000:00/0000:00:08.0", -1, "ib0"),
+            _nvme("0000:09:00.0", "pci0000:00/0000:00:09.0", -1, 0),
+        )
+    ),
+    findings=("G001 warn gpus", "G001 warn nic 0000:08:00.0", "G001 warn storage 0000:09:00.0"),
+)  # fmt: skip
+
+_ONE_GPU = Machine(
+    name="one-gpu",
+    about=(
+        "A desktop with one node, 8 cores of 2 threads, 64 GiB, one consumer GPU, a NIC, a drive.",
+        "The firmware says of no device on which node it is; there is one node.",
+        "Nothing is wrong.",
+    ),
+    packages=(Package(0, "0-15", 2),),
+    nodes=(Node(0, "0-15", 64 * _GB, "10"),),
+    cpu_vendor="AuthenticAMD",
+    cpu_model="AMD Ryzen 9 7950X 16-Core Processor",
+    maker="ASUS",
+    product="System Product Name",
+    devices=tuple(
+        replace(device, is_on=0, source="only node")
+        for device in (
+            replace(
+                _gpu("0000:01:00.0", "pci0000:00/0000:00:01.1", -1, device=0x2684,
+                     pci_class=0x030000),
+                link=(16.0, 16),
+            ),
+            replace(_nvme("0000:02:00.0", "pci0000:00/0000:00:02.1", -1, 0), link=(16.0, 4)),
+            Device("0000:03:00.0", "pci0000:00/0000:00:02.2", 0x020000, _REALTEK, 0x8125, -1,
+                   ("net/enp3s0",), "nic", link=(5.0, 1), driver="r8169"),
+        )
+    ),
+    findings=("G001 info machine",),
+)  # fmt: skip
+
 MACHINES = (
     _TWO_SOCKET,
     _LAPTOP,
@@ -406,4 +628,10 @@ MACHINES = (
     _CXL_TIER,
     _OFFLINE_CPUS,
     _CONTAINER,
+    _GPUS_PERMUTED,
+    _GRACE,
+    _GRACE_BLACKWELL,
+    _MI300X,
+    _VM_UNPLACED,
+    _ONE_GPU,
 )

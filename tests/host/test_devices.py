@@ -9,7 +9,7 @@ from numadoctor.host import Host
 from numadoctor.host.devices import device_kind, gpu_memory_nodes
 from numadoctor.model import Denied, Device, Missing, Step
 from tests.build_fixtures import Device as Described
-from tests.build_fixtures import Machine, Node, Package
+from tests.build_fixtures import Machine, Node, Package, uuid
 from tests.host.machines import Changes, TreeRoot, host_of
 
 PCI = "/sys/bus/pci/devices"
@@ -84,6 +84,7 @@ def test_what_the_system_says_of_a_device() -> None:
         step=Step.SYSFS,
         path=("pci0000:c0", *BRIDGES),
         model="NVIDIA H100 80GB HBM3",
+        uuid=uuid(GPU),
         minor=0,
     )
 
