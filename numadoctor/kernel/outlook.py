@@ -70,8 +70,9 @@ def examine(
     )
     calls = tuple(replace(call, fixes=fitting(call.fixes)) for call in calls)
     abi = probe.get("abi") if isinstance(probe, dict) else None
+    contained = any(runtime.kind == "container" for runtime in runtimes)
     return Outlook(
-        *_headline(calls, numa, any(runtime.kind == "container" for runtime in runtimes)),
+        *headline(calls, numa, "In this container" if contained else "Here"),
         numa,
         abi if isinstance(abi, str) else None,
         calls,
@@ -118,11 +119,13 @@ def _text(host: Host, path: str) -> str:
         return ""
 
 
-def _headline(
-    calls: tuple[CallVerdict, ...], numa: bool | None, in_container: bool
+def headline(
+    calls: tuple[CallVerdict, ...], numa: bool | None, start: str
 ) -> tuple[str, Status, bool | None]:
-    """One sentence, the status it has, and whether placement works."""
-    start = "In this container" if in_container else "Here"
+    """One sentence, the status it has, and whether placement works.
+
+    :param start: where the calls are made: ``Here``
+    """
     setting = [call for call in calls if call.name in ("mbind", "set_mempolicy")]
     placing = [call for call in calls if call.name in PLACING]
     shut = [call for call in calls if call.verdict in (Verdict.FILTERED, Verdict.ABSENT)]
@@ -138,7 +141,8 @@ def _headline(
         text = f"{start} NUMA placement has no effect: a {idle[0].blocked_by} accepts the calls"
         return f"{text} and places nothing.", Status.WARN, False
     if any(call in undecided for call in placing):
-        text = f"Whether NUMA placement works here is not decided: {_names(undecided)}."
+        where = start[0].lower() + start[1:]
+        text = f"Whether NUMA placement works {where} is not decided: {_names(undecided)}."
         return text, Status.UNKNOWN, None
     if not shut and not undecided:
         text = f"{start} NUMA placement works: all six calls reach the kernel."

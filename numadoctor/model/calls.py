@@ -1,7 +1,8 @@
 """What a NUMA system call comes to in the process that makes it."""
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from numadoctor.model.finding import Evidence, Fix, Status
 
@@ -52,6 +53,11 @@ class Outlook:
     :ivar numa: whether the kernel has NUMA, None when that cannot be told
     :ivar abi: the ABI whose numbers were used, None when it is not known
     :ivar evidence: what all verdicts rest on
+    :ivar source: where the answers come from: ``probe`` (the calls were made), ``profile``,
+        ``filters`` (of a running process), ``config`` (its runtime's config.json) or
+        ``status`` (all that could be seen of it)
+    :ivar others: by other ABIs that the machine runs, the answer by call, where they differ
+    :ivar stopped: seconds for which a thread of the examined process stood still, at most
     """
 
     headline: str
@@ -61,3 +67,6 @@ class Outlook:
     abi: str | None
     calls: tuple[CallVerdict, ...]
     evidence: tuple[Evidence, ...] = ()
+    source: str = "probe"
+    others: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    stopped: float | None = None

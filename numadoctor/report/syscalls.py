@@ -25,6 +25,8 @@ def render(outlook: Outlook, terminal: Terminal, *, verbose: bool = False) -> st
         for line in terminal.wrap(terminal.text(outlook.headline))
     ]
     lines += ["", *_table(outlook.calls, terminal)]
+    if outlook.source != "probe":
+        lines += ["", *_source(outlook, terminal)]
     told = [c for c in outlook.calls if verbose or c.verdict is not Verdict.REACHED]
     if told:
         lines += ["", *_reasons(told, terminal)]
@@ -47,6 +49,32 @@ def _table(calls: tuple[CallVerdict, ...], terminal: Terminal) -> list[str]:
         if status in _COLOURS:
             line = line.replace(cells[2], terminal.paint(cells[2], _COLOURS[status]), 1)
         lines.append(line)
+    return lines
+
+
+_SOURCES = {
+    "profile": "Judged from the profile; nothing was run.",
+    "filters": "Judged by the seccomp filters of the process.",
+    "config": "Judged by what the container's runtime was told; its filters were not read.",
+    "status": "Judged by /proc/PID/status alone.",
+}
+
+
+def _source(outlook: Outlook, terminal: Terminal) -> list[str]:
+    """Where the answers come from, and what programs of other ABIs would get."""
+    text = _SOURCES[outlook.source]
+    if outlook.stopped is not None:
+        text += f" One thread stood still for {1000 * outlook.stopped:.2f} ms."
+    lines = terminal.wrap(text)
+    for abi, answers in outlook.others.items():
+        by_answer: dict[str, list[str]] = {}
+        for call, answer in answers.items():
+            by_answer.setdefault(answer, []).append(call)
+        told = [
+            f"{answer} for {'all six' if len(calls) == len(answers) else ', '.join(calls)}"
+            for answer, calls in by_answer.items()
+        ]
+        lines += terminal.wrap(terminal.text(f"{abi} programs get {'; '.join(told)}."), 2, 0)
     return lines
 
 
@@ -99,6 +127,9 @@ def data(outlook: Outlook, exit_code: int) -> dict[str, Any]:
         "headline": outlook.headline,
         "summary": {v.value: sum(call.verdict is v for call in calls) for v in Verdict},
         "exit_code": exit_code,
+        "source": outlook.source,
+        "stopped_ms": None if outlook.stopped is None else round(1000 * outlook.stopped, 3),
+        "other_abis": {abi: dict(answers) for abi, answers in outlook.others.items()},
         "calls": [_call_data(call) for call in calls],
         "evidence": [evidence_data(item) for item in outlook.evidence],
     }

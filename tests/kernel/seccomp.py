@@ -58,7 +58,14 @@ class _Program(ctypes.Structure):
 
 def install(rules: Mapping[str, int]) -> None:
     """Filters this process for good: an action by call name, all else allowed."""
-    code = _program(rules)
+    install_code(_program(rules))
+
+
+def install_code(code: bytes) -> None:
+    """Filters this process for good with a program: instructions of struct sock_filter.
+
+    :raises OSError: the kernel does not take it
+    """
     program = _Program(len(code) // 8, code)
     for arguments in (
         (_PR_SET_NO_NEW_PRIVS, 1, None),

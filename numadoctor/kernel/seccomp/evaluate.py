@@ -85,7 +85,7 @@ def evaluate(
     profile: Profile,
     call: str,
     capabilities: Iterable[str] = (),
-    runtime: str = "docker",
+    runtime: str | Way = "docker",
     arch: str = "x86_64",
     *,
     dropped: Iterable[str] = (),
@@ -97,7 +97,7 @@ def evaluate(
     :param call: one of the six
     :param capabilities: those added to the runtime's own, ``SYS_NICE`` or ``CAP_SYS_NICE``
         or ``ALL``
-    :param runtime: one of ``RUNTIMES``
+    :param runtime: one of ``RUNTIMES``, or a way of its own
     :param arch: the ABI of the process; its machine is the 64-bit one of that family
     :param dropped: capabilities taken away from the runtime's own
     :param kernel: the release it runs on; this machine's if None
@@ -108,7 +108,7 @@ def evaluate(
     """
     abi = by_name(arch)
     verdicts = []
-    for way in WAYS[runtime]:
+    for way in (runtime,) if isinstance(runtime, Way) else WAYS[runtime]:
         held = bounding_set(way, capabilities, dropped, profile.capabilities)
         found = Circumstances(held, abi, _version(kernel or os.uname().release), arguments)
         verdicts.append((way, answer(profile, call, way, found)))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from numadoctor.kernel.abi import Abi
+from numadoctor.kernel.facts import HOME_NODE
 
 # Since Linux 5.1 a new call has one number everywhere (but for the offsets of mips and
 # x32); these begin with 424.
@@ -63,8 +64,17 @@ _GENERIC: Final = (
     "memfd_create bpf execveat userfaultfd membarrier mlock2 copy_file_range preadv2 pwritev2 "
     "pkey_mprotect pkey_alloc pkey_free statx io_pgetevents rseq kexec_file_load",
 )
+_X32: Final = (
+    512,
+    "rt_sigaction rt_sigreturn ioctl readv writev recvfrom sendmsg recvmsg execve ptrace "
+    "rt_sigpending rt_sigtimedwait rt_sigqueueinfo sigaltstack timer_create mq_notify kexec_load "
+    "waitid set_robust_list get_robust_list vmsplice move_pages preadv pwritev rt_tgsigqueueinfo "
+    "recvmmsg sendmmsg process_vm_readv process_vm_writev setsockopt getsockopt io_setup io_submit "
+    "execveat preadv2 pwritev2",
+)
 _OLDER: Final = {
     "x86_64": _X86_64,
+    "x32": _X32,
     "i386": _I386,
     "aarch64": _GENERIC,
     "riscv64": _GENERIC,
@@ -81,6 +91,7 @@ class Newest:
     def __init__(self, names: Iterable[str], abi: Abi) -> None:
         """Of the profile that lists ``names``, in the table of ``abi``."""
         table = _table(abi)
+        self._offset = _offset(abi)
         numbers = {name: table.get(name) for name in names}
         self._numbers = [number for number in numbers.values() if number is not None]
         strangers = any(number is None for number in numbers.values())
@@ -89,18 +100,31 @@ class Newest:
     def is_older_than(self, call: int) -> bool | None:
         """Whether the profile names no call with a larger number; None where that cannot be told.
 
-        Calls beyond 450 are known to libseccomp 2.5.5 and newer alone, so a
-        profile that names such ones does not decide about 450.
+        Some calls are known to new versions of libseccomp alone, and runc
+        looks at those that it knows: a profile that names such ones, and no
+        other with a larger number, does not decide.
         """
         newer = [number for number in self._numbers if number > call]
-        if any(number <= _HOME_NODE for number in newer):
+        if any(self._known_to_all(number) for number in newer):
             return False
-        return None if newer or self._undecided else True
+        if newer or (self._undecided and call - self._offset < _COMMON_START):
+            return None
+        return True
+
+    def _known_to_all(self, number: int) -> bool:
+        plain = number - self._offset
+        return plain <= _HOME_NODE or plain >= _X32[0]
+
+
+def _offset(abi: Abi) -> int:
+    return (abi.numbers[HOME_NODE] or _HOME_NODE) - _HOME_NODE
 
 
 def _table(abi: Abi) -> dict[str, int]:
-    offset = (abi.numbers["set_mempolicy_home_node"] or _HOME_NODE) - _HOME_NODE
+    offset = _offset(abi)
     table = {name: _COMMON_START + offset + place for place, name in enumerate(_COMMON.split())}
     start, names = _OLDER.get(abi.name, (0, ""))
-    table |= {name: start + place for place, name in enumerate(names.split()) if name != "-"}
+    table |= {
+        name: start + offset + place for place, name in enumerate(names.split()) if name != "-"
+    }
     return table | {name: number for name, number in abi.numbers.items() if number is not None}

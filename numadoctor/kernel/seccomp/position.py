@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Final
+from typing import Any, Final
 
 Step = str | int
 """A key of an object, or the place in a list."""
@@ -16,14 +16,51 @@ def position(text: str, steps: tuple[Step, ...]) -> tuple[int, int]:
 
     As far as they lead: a missing key gives the place of its object.
     """
-    offset = _skip(text, 1 if text.startswith("\ufeff") else 0)
-    for step in steps:
-        found = _inside(text, offset, step)
-        if found is None:
-            break
-        offset = found
+    offset = None
+    while offset is None:
+        offset = offset_of(text, steps)
+        steps = steps[:-1]
     before = text[:offset]
     return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
+
+
+def offset_of(text: str, steps: tuple[Step, ...]) -> int | None:
+    """Where in valid JSON the value begins that ``steps`` lead to; None where there is none."""
+    offset: int | None = _skip(text, 1 if text.startswith("\ufeff") else 0)
+    for step in steps:
+        if offset is None:
+            break
+        offset = _inside(text, offset, step)
+    return offset
+
+
+def spelled(text: str, steps: tuple[Step, ...]) -> tuple[Step, ...] | None:
+    """The steps with each key as the text has it: Go takes any case, and the last of several.
+
+    None where they lead nowhere.
+    """
+    value: Any = json.loads(text)
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, str) and isinstance(value, dict):
+            keys = [key for key in value if key.lower() == step.lower()]
+            step = keys[-1] if keys else step
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+        found.append(step)
+    return tuple(found)
+
+
+def value_at(text: str, steps: tuple[Step, ...]) -> tuple[int, str]:
+    """The line (from 1) of the value that the steps lead to, and the value on one line."""
+    way = spelled(text, steps)
+    start = offset_of(text, way) if way is not None else None
+    if start is None:
+        return position(text, steps)[0], "none"
+    value = _DECODER.raw_decode(text, start)[0]
+    return text[:start].count("\n") + 1, json.dumps(value)
 
 
 def _skip(text: str, offset: int) -> int:

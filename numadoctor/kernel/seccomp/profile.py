@@ -6,7 +6,7 @@ know; so does this one.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from numadoctor.kernel.seccomp.actions import Action
@@ -107,7 +107,7 @@ class Profile:
     :ivar arch_map: ``archMap``: architecture, and those that come with it
     :ivar listener: ``listenerPath``, who is asked about NOTIFY
     :ivar capabilities: of a config.json the bounding set, else None
-    :ivar docker_form: whether it uses what only Docker's form has
+    :ivar steps: the way to the profile in the file; () unless that is a config.json
     """
 
     default: Action | None
@@ -118,7 +118,7 @@ class Profile:
     rules: tuple[Rule, ...]
     listener: str = ""
     capabilities: tuple[str, ...] | None = None
-    docker_form: bool = False
+    steps: tuple[Step, ...] = ()
 
 
 def path_text(steps: tuple[Step, ...]) -> str:
@@ -180,7 +180,8 @@ def profile_of(data: Any) -> Profile:
         if bounding.has("bounding"):
             capabilities = bounding.strings("bounding")
         if not seccomp.fields:
-            return Profile(None, None, "", (), (), (), capabilities=capabilities)
+            nothing = Profile(None, None, "", (), (), (), capabilities=capabilities)
+            return replace(nothing, steps=seccomp.steps)
     elif not any(map(top.has, ("defaultAction", "syscalls", "architectures", "archMap"))):
         raise ProfileError("no seccomp profile: neither defaultAction nor syscalls")
     rules = tuple(_rule(place, reader) for place, reader in enumerate(seccomp.objects("syscalls")))
@@ -199,12 +200,8 @@ def profile_of(data: Any) -> Profile:
         rules=rules,
         listener=seccomp.string("listenerPath"),
         capabilities=capabilities,
-        docker_form=bool(arch_map) or any(_is_dockers(rule) for rule in rules),
+        steps=seccomp.steps,
     )
-
-
-def _is_dockers(rule: Rule) -> bool:
-    return bool(rule.old_name) or (rule.includes, rule.excludes) != (Filter(), Filter())
 
 
 def _rule(place: int, reader: "_Reader") -> Rule:
