@@ -106,6 +106,13 @@ def _conflict(host: "Host", target: Target, first: Binder, second: Binder) -> Fi
     return _collision(host, target, first, second, cause) if cause else None
 
 
+def collision_cause(first: Binder, second: Binder) -> str:
+    """Why two binders, of which ``first`` acts earlier, undo each other; empty if they do not."""
+    if first.memory and second.memory:
+        return _of_memory(first, second)
+    return "" if Role.NONE in (first.role, second.role) else _cause(first, second)
+
+
 # Pairs that work as meant and are worth knowing.
 _TOLD = {
     (Role.LAUNCH, Role.YIELD): "{b} finds the CPUs narrowed by {a} and leaves them so",
