@@ -47,6 +47,11 @@ class Backing(str, enum.Enum):
         return self.value.startswith("hugetlb")
 
     @property
+    def is_sysv(self) -> bool:
+        """Whether it is a System V segment."""
+        return self in (Backing.SYSV, Backing.HUGETLB_SYSV)
+
+    @property
     def attachable(self) -> bool:
         """Whether another process can attach to it by a handle."""
         return self not in (Backing.PRIVATE, Backing.SHARED, Backing.HUGETLB)
@@ -154,7 +159,7 @@ def allocate(backing: Backing, length: int, page_size: int, name: str = "") -> R
     if backing is Backing.HUGETLB:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_HUGETLB | huge
         return MappedRegion(-1, length, flags)
-    if backing in (Backing.SYSV, Backing.HUGETLB_SYSV):
+    if backing.is_sysv:
         flags = _IPC_CREAT | 0o600 | (_SHM_HUGETLB | huge if backing.is_hugetlb else 0)
         identifier = libc.shmget(_IPC_PRIVATE, length, flags)
         if identifier < 0:
@@ -207,7 +212,9 @@ def attach(backing: Backing, where: str, length: int) -> Region:
     :param where: its region's ``where``, or the path of a named segment
     :raises OSError: it is gone (ENOENT, EINVAL, EIDRM) or not ours (EACCES)
     """
-    if backing in (Backing.SYSV, Backing.HUGETLB_SYSV):
+    if backing.is_sysv:
+        if (size := _segment_size(int(where))) < length:
+            raise OSError(errno.EINVAL, f"segment {where} has {size} bytes, not {length}")
         return SysvRegion(int(where), length, remove=False)
     fd = os.open(where, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -219,3 +226,15 @@ def attach(backing: Backing, where: str, length: int) -> Region:
     except BaseException:
         os.close(fd)
         raise
+
+
+def _segment_size(identifier: int) -> int:
+    # Not shmctl: the layout of its answer differs from ABI to ABI.
+    with open("/proc/sysvipc/shm", encoding="ascii") as table:
+        columns = next(table).split()
+        size, where = columns.index("size"), columns.index("shmid")
+        for line in table:
+            row = line.split()
+            if int(row[where]) == identifier:
+                return int(row[size])
+    raise OSError(errno.EINVAL, f"there is no segment {identifier}")

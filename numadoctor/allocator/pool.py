@@ -10,32 +10,24 @@ import errno
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from numadoctor.allocator import findings
 from numadoctor.allocator.backing import NAME_PREFIX, SHM, Backing, Region, allocate, attach
-from numadoctor.allocator.nodes import WEIGHTS, NodeSet, choose_nodes, kernel_weights
+from numadoctor.allocator.handle import Handle
+from numadoctor.allocator.modes import FIRST_TOUCH, MODES, checked_mode
+from numadoctor.allocator.nodes import NodeSet, choose_nodes, kernel_weights
 from numadoctor.allocator.prefault import Prefaulted, PrefaultError, Progress, prefault
 from numadoctor.host import Host
-from numadoctor.kernel.nodemask import to_text
-from numadoctor.kernel.policy import Applied, Mode, mbind, mems_allowed
+from numadoctor.kernel.policy import Applied, mbind, mems_allowed
 from numadoctor.kernel.refusal import PolicyError
-from numadoctor.model import Denied, Evidence, Finding, Fix, Undecided, fail, info, warn
+from numadoctor.model import Denied, Evidence, Finding, Fix, Undecided
 from numadoctor.model.units import amount
 
 if TYPE_CHECKING:
     from numadoctor.model.placement import Placement
-
-FIRST_TOUCH = "first-touch"
-MODES: Mapping[str, Mode] = {
-    FIRST_TOUCH: Mode.DEFAULT,
-    "interleave": Mode.INTERLEAVE,
-    "weighted-interleave": Mode.WEIGHTED_INTERLEAVE,
-    "bind": Mode.BIND,
-    "preferred-many": Mode.PREFERRED_MANY,
-}
 
 
 class PoolError(Exception):
@@ -44,43 +36,6 @@ class PoolError(Exception):
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)
         self.finding = finding
-
-
-@dataclass(frozen=True)
-class Handle:
-    """What another process needs to attach to a pool. Plain data: pass it as JSON.
-
-    :ivar where: a path or a System V id, good for as long as a process has the pool
-    """
-
-    backing: str
-    where: str
-    length: int
-    page_size: int
-    mode: str
-    nodes: tuple[int, ...]
-
-    def data(self) -> dict[str, Any]:
-        """As JSON data."""
-        return {**asdict(self), "nodes": list(self.nodes)}
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> "Handle":
-        """From JSON data.
-
-        :raises ValueError: it is no handle
-        """
-        try:
-            return cls(
-                Backing(data["backing"]).value,
-                str(data["where"]),
-                int(data["length"]),
-                int(data["page_size"]),
-                str(data["mode"]),
-                tuple(int(node) for node in data["nodes"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"bad pool handle: {error}") from None
 
 
 class Pool:
@@ -128,7 +83,7 @@ class Pool:
         host: Host | None = None,
     ) -> None:
         self.backing = Backing(backing)
-        self.mode = _checked_mode(mode)
+        self.mode = checked_mode(mode)
         self._host = host or Host()
         self._check_arguments(size, name)
         self.page_size = self._page_size(huge_page_size)
@@ -161,7 +116,7 @@ class Pool:
         :raises PoolError: the pool is gone, or belongs to somebody else
         """
         pool = cls.__new__(cls)
-        pool.backing, pool.mode = Backing(handle.backing), _checked_mode(handle.mode)
+        pool.backing, pool.mode = Backing(handle.backing), checked_mode(handle.mode)
         pool.page_size, pool.length, pool.nodes = handle.page_size, handle.length, handle.nodes
         pool._host, pool.findings = host or Host(), []
         pool.prefaulted, pool.applied, pool._name = None, None, ""
@@ -170,7 +125,7 @@ class Pool:
         try:
             pool._region = attach(pool.backing, handle.where, handle.length)
         except OSError as error:
-            raise PoolError(_gone(handle, error)) from None
+            raise PoolError(findings.gone(handle, error)) from None
         try:
             pool._apply_policy()
         except BaseException:
@@ -243,7 +198,7 @@ class Pool:
                 shared=self.backing not in (Backing.PRIVATE, Backing.HUGETLB),
             )
         except PrefaultError as error:
-            finding = self._not_prefaulted(error)
+            finding = findings.not_prefaulted(self, error)
             self.findings.append(finding)
             raise PoolError(finding) from error
         return self.prefaulted
@@ -267,6 +222,8 @@ class Pool:
         """Look at every page and judge; findings of its making come first."""
         from numadoctor.allocator.verify import judge
 
+        if not self._host.topology.numa:
+            return list(self.findings)  # one of them says so
         taken = self._taken_away()
         try:
             judged = [*taken, *judge(self, self.placement())]
@@ -286,19 +243,7 @@ class Pool:
         except PolicyError:
             return []
         lost = [node for node in self.effective_nodes if node not in allowed]
-        if not lost:
-            return []
-        return [
-            warn(
-                f"node {to_text(lost)} has been taken from the pool since it was made: "
-                f"Mems_allowed_list is {to_text(allowed)}",
-                subject="pool",
-                cause="Whoever narrowed the cpuset has changed the policy, and may have moved "
-                "the pages.",
-                evidence=[Evidence("get_mempolicy MPOL_F_MEMS_ALLOWED", to_text(allowed))],
-                fixes=_CPUSET_FIXES,
-            )
-        ]
+        return [findings.taken_away(lost, allowed)] if lost else []
 
     def lock(self) -> bool:
         """Keep the pool from being swapped (mlock); False, with a finding, where refused."""
@@ -360,6 +305,8 @@ class Pool:
     def _page_size(self, huge_page_size: int | None) -> int:
         if not self.backing.is_hugetlb:
             return os.sysconf("SC_PAGE_SIZE")
+        from numadoctor.allocator.room import default_huge_page_size, huge_page_sizes
+
         sizes = huge_page_sizes(self._host)
         if huge_page_size is None:
             return default_huge_page_size(self._host)
@@ -369,27 +316,8 @@ class Pool:
         return huge_page_size
 
     def _tell_left_out(self, chosen: NodeSet, *, explicit: bool) -> None:
-        if not self._host.topology.numa:
-            self.findings.append(
-                info(
-                    "this kernel has no NUMA support: the pool lies in the one memory there is",
-                    subject="pool",
-                    evidence=[self._host.evidence("/sys/devices/system/node")],
-                )
-            )
-        elif self.mode == FIRST_TOUCH:
-            return
-        elif explicit and chosen.left_out:
-            told = "; ".join(f"node {node}: {why}" for node, why in chosen.left_out.items())
-            self.findings.append(
-                warn(
-                    f"the pool is placed on node {to_text(chosen.nodes)} only: {told}",
-                    subject="pool",
-                    cause="The kernel drops such nodes from a policy without a word.",
-                    evidence=[self._host.evidence("/proc/self/status", "Mems_allowed_list")],
-                    fixes=_CPUSET_FIXES,
-                )
-            )
+        if explicit and chosen.left_out and self.mode != FIRST_TOUCH:
+            self.findings.append(findings.left_out(self._host, chosen))
 
     def _settle_weights(self, wanted: Mapping[int, int] | None) -> dict[int, int]:
         """The weights in force, node id to pages per round; a finding where others are wanted."""
@@ -402,7 +330,7 @@ class Pool:
             return {}
         wanted = {n: w for n, w in (wanted or weights).items() if n in weights}
         if wrong := {n: w for n, w in wanted.items() if weights[n] != w}:
-            self.findings.append(_other_weights(self._host, weights, wrong))
+            self.findings.append(findings.other_weights(self._host, weights, wrong))
         return weights
 
     def _check_room(self) -> None:
@@ -421,17 +349,22 @@ class Pool:
         try:
             return allocate(self.backing, self.length, self.page_size, self._name)
         except OSError as error:
-            raise PoolError(_not_allocated(self, error)) from None
+            raise PoolError(findings.not_allocated(self, self._name, error)) from None
 
     def _apply_policy(self) -> None:
-        if self.mode == FIRST_TOUCH or not self._host.topology.numa:
-            return
+        if not self._host.topology.numa:
+            self.findings.append(findings.no_numa(self._host))
+        elif self.mode != FIRST_TOUCH:
+            self._set_policy()
+
+    def _set_policy(self) -> None:
         if not self.nodes:
-            self._fall_back("no node is left to place it on", _CPUSET_FIXES)
+            self._fall_back("no node is left to place it on", findings.CPUSET_FIXES)
             return
         if deadly := {"mbind", "get_mempolicy"} & deadly_calls():
             call = Evidence(", ".join(sorted(deadly)), "SIGSYS in a forked child")
-            self._fall_back("a system-call filter kills who calls mbind", _FILTER_FIXES, call)
+            why = "a system-call filter kills who calls mbind"
+            self._fall_back(why, findings.FILTER_FIXES, call)
             return
         try:
             self.applied = mbind(self.address, self.length, MODES[self.mode], self.nodes)
@@ -440,56 +373,10 @@ class Pool:
             self._fall_back(error.cause, (Fix("any", error.fix),), call)
             return
         if self.applied.narrowed:
-            self.findings.append(
-                warn(
-                    f"the kernel narrowed the pool's nodes: {self.applied.because}",
-                    subject="pool",
-                    evidence=[self._host.evidence("/proc/self/status", "Mems_allowed_list")],
-                    fixes=_CPUSET_FIXES,
-                )
-            )
+            self.findings.append(findings.narrowed(self._host, self.applied.because))
 
     def _fall_back(self, why: str, fixes: tuple[Fix, ...], *seen: Evidence) -> None:
-        self.findings.append(
-            warn(
-                f"{self.mode} could not be set, the pool is left to first touch: {why}",
-                subject="pool",
-                cause="Each page lands on the node of the thread that touches it first.",
-                evidence=[
-                    *seen,
-                    self._host.evidence("/proc/self/status", "Seccomp", "Mems_allowed_l"),
-                ],
-                fixes=fixes,
-            )
-        )
-
-    def _not_prefaulted(self, error: PrefaultError) -> Finding:
-        done = f"{amount(error.done)} of {amount(self.length)} are in"
-        if error.errno == errno.EFAULT:
-            kind = f"huge page of {amount(self.page_size)}" if self.backing.is_hugetlb else "page"
-            message = f"no {kind} is left on node {to_text(self.effective_nodes)}: {done}"
-            cause = "A process that touched the rest would get SIGBUS."
-        else:
-            message = f"the pool could not be brought in: {os.strerror(error.errno or 0)}: {done}"
-            cause = "The machine, its cgroup or the nodes of the policy have no memory left."
-        return fail(
-            message,
-            subject="pool",
-            cause=cause,
-            evidence=[Evidence("madvise MADV_POPULATE_WRITE", os.strerror(error.errno or 0))],
-            fixes=hugepage_fixes(self.effective_nodes, self.page_size, self.length)
-            if self.backing.is_hugetlb
-            else (Fix("any", "a smaller pool, or one over more nodes"),),
-        )
-
-
-_CPUSET_FIXES = (
-    Fix("docker", "--cpuset-mems=NODES", needs_restart=True),
-    Fix("systemd", "AllowedMemoryNodes=NODES", needs_root=True, needs_restart=True, persists=True),
-)
-
-
-_FILTER_FIXES = (Fix("any", "numadoctor syscalls names the filter and the line to change"),)
+        self.findings.append(findings.fell_back(self._host, self.mode, why, fixes, *seen))
 
 
 @lru_cache(maxsize=1)
@@ -500,108 +387,4 @@ def deadly_calls() -> frozenset[str]:
     return frozenset(call["name"] for call in probe_calls()["calls"] if call["signal"])
 
 
-def _checked_mode(mode: str) -> str:
-    if mode not in MODES:
-        raise ValueError(f"bad mode {mode!r}: one of {', '.join(MODES)}")
-    return mode
-
-
-def _other_weights(host: Host, weights: Mapping[int, int], wanted: Mapping[int, int]) -> Finding:
-    told = ", ".join(f"node {n}: {weights[n]} instead of {w}" for n, w in wanted.items())
-    return warn(
-        f"the kernel's weights are not those wanted: {told}",
-        subject="pool",
-        cause="They belong to the machine, not to a pool or a process.",
-        evidence=[host.evidence(f"{WEIGHTS}/node{node}") for node in wanted],
-        fixes=tuple(
-            Fix("sysfs", f"echo {weight} > {WEIGHTS}/node{node}", needs_root=True)
-            for node, weight in wanted.items()
-        ),
-    )
-
-
-def huge_page_sizes(host: Host) -> tuple[int, ...]:
-    """The sizes of huge pages this kernel has, in bytes, ascending."""
-    from numadoctor.host.topology import read_pools
-
-    return tuple(pool.page_size for pool in read_pools(host, "/sys/kernel/mm/hugepages"))
-
-
-def default_huge_page_size(host: Host) -> int:
-    """``Hugepagesize`` of /proc/meminfo, in bytes.
-
-    :raises ValueError: this kernel has none
-    """
-    from numadoctor.host.parsers import parse_meminfo
-
-    size = host.parse("/proc/meminfo", parse_meminfo).get("Hugepagesize")
-    if not size:
-        raise ValueError("this kernel has no huge page pools (no Hugepagesize in /proc/meminfo)")
-    return size
-
-
-def hugepage_fixes(nodes: Iterable[int], page_size: int, length: int) -> tuple[Fix, ...]:
-    """The commands that give each of ``nodes`` its part of the huge pages of a pool."""
-    nodes = tuple(nodes) or (0,)
-    each = -(-length // page_size // len(nodes))
-    folder = f"hugepages/hugepages-{page_size >> 10}kB/nr_hugepages"
-    return tuple(
-        Fix("sysfs", f"echo {each} > /sys/devices/system/node/node{n}/{folder}", needs_root=True)
-        for n in nodes
-    )
-
-
-def _gone(handle: Handle, error: OSError) -> Finding:
-    return fail(
-        f"the pool at {handle.where} cannot be attached: {error.strerror}",
-        subject="pool",
-        cause="Its owner has closed it or ended, or it belongs to another user.",
-        evidence=[Evidence(handle.where, error.strerror or "")],
-        fixes=(Fix("any", "start its owner first, as the same user"),),
-    )
-
-
-def _not_allocated(pool: Pool, error: OSError) -> Finding:
-    what = f"{amount(pool.length)} of {pool.backing.value} memory"
-    fixes: tuple[Fix, ...] = (Fix("any", "a smaller pool, or another backing"),)
-    cause = ""
-    if error.errno == errno.EEXIST:
-        return _leftover(pool)
-    if pool.backing.is_hugetlb and error.errno in (errno.ENOMEM, errno.ENOSPC):
-        cause = f"The pools of {amount(pool.page_size)} pages have too few that are not promised."
-        fixes = hugepage_fixes(pool.nodes, pool.page_size, pool.length)
-    elif pool.backing.is_hugetlb and error.errno == errno.EPERM:
-        cause = (
-            "SysV segments of huge pages are for the group vm.hugetlb_shm_group, or CAP_IPC_LOCK."
-        )
-        fixes = (Fix("any", "backing hugetlb-memfd, which needs no right"),)
-    return fail(
-        f"{what} cannot be had: {error.strerror}",
-        subject="pool",
-        cause=cause,
-        evidence=[Evidence(f"allocation of {pool.backing.value} memory", error.strerror or "")],
-        fixes=fixes,
-    )
-
-
-def _leftover(pool: Pool) -> Finding:
-    from numadoctor.allocator.leftovers import in_use
-
-    path = f"{SHM}/{NAME_PREFIX}{pool._name}"
-    if in_use(path):
-        return fail(
-            f"the name {pool._name} is taken by a pool that is in use",
-            subject="pool",
-            evidence=[Evidence(path, "exists, and a process holds its lock")],
-            fixes=(Fix("any", "another name, or attach to it"),),
-        )
-    return fail(
-        f"an earlier run left its pool behind: {path}",
-        subject="pool",
-        cause="It takes memory until somebody removes it; no process has it open.",
-        evidence=[Evidence(path, "exists, and no process holds its lock")],
-        fixes=(Fix("any", f"rm {path}"),),
-    )
-
-
-__all__ = ["FIRST_TOUCH", "MODES", "Handle", "Pool", "PoolError"]
+__all__ = ["Pool", "PoolError"]

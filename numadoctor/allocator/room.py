@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable
 
 from numadoctor.allocator.backing import SHM, Backing
+from numadoctor.allocator.findings import hugepage_fixes
 from numadoctor.allocator.nodes import free_for_bind
 from numadoctor.host import Host
 from numadoctor.host.cgroup import read_cgroup
@@ -71,8 +72,6 @@ def _hugetlb(
     host: Host, length: int, page_size: int, bound: Iterable[int] | None
 ) -> Finding | None:
     """A bound pool needs its pages on its own nodes; mmap checks the machine's total only."""
-    from numadoctor.allocator.pool import hugepage_fixes
-
     nodes = tuple(bound or ())
     found = [node for node in host.topology.nodes if node.id in nodes]
     if not found:
@@ -171,3 +170,21 @@ def _shm(length: int) -> Finding | None:
             Fix("docker", f"--shm-size={(length >> 20) + 1}m", needs_restart=True),
         ),
     )
+
+
+def huge_page_sizes(host: Host) -> tuple[int, ...]:
+    """The sizes of huge pages this kernel has, in bytes, ascending."""
+    from numadoctor.host.topology import read_pools
+
+    return tuple(pool.page_size for pool in read_pools(host, "/sys/kernel/mm/hugepages"))
+
+
+def default_huge_page_size(host: Host) -> int:
+    """``Hugepagesize`` of /proc/meminfo, in bytes.
+
+    :raises ValueError: this kernel has none
+    """
+    size = host.parse("/proc/meminfo", parse_meminfo).get("Hugepagesize")
+    if not size:
+        raise ValueError("this kernel has no huge page pools (no Hugepagesize in /proc/meminfo)")
+    return size

@@ -8,9 +8,12 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from numadoctor.allocator import Backing, Handle, Pool, PoolError, pinning
 from numadoctor.allocator.backing import NAME_PREFIX, SHM
@@ -158,6 +161,55 @@ def test_arguments_that_make_no_sense() -> None:
 def test_bad_handles_are_refused(data: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="bad pool handle"):
         Handle.of(data)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+MEMFD = Handle("memfd", "/proc/self/fd/0", 8192, 4096, "bind", (0, 3))
+
+
+@given(data=st.fixed_dictionaries({}, optional=dict.fromkeys(MEMFD.data(), JSON)))
+def test_any_data_is_a_handle_or_refused(data: dict[str, object]) -> None:
+    for mixed in (data, {**MEMFD.data(), **data}):
+        with suppress(ValueError):
+            handle = Handle.of(mixed)
+            assert Handle.of(json.loads(json.dumps(handle.data()))) == handle
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"length": 0},
+        {"length": -4096},
+        {"length": 4097},
+        {"length": 1 << 70},
+        {"page_size": 0},
+        {"page_size": 3},
+        {"mode": "scatter"},
+        {"nodes": "01"},
+        {"nodes": [-1]},
+        {"nodes": [1 << 70]},
+        {"where": "/proc/self/fd/0\0"},
+        {"backing": "sysv"},
+        {"backing": "sysv", "where": "-1"},
+        {"backing": "private"},
+    ],
+)
+def test_a_handle_that_describes_no_pool_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="bad pool handle"):
+        Handle.of({**MEMFD.data(), **wrong})
+
+
+@pytest.mark.parametrize("backing", [b for b in PLAIN if b.attachable])
+def test_a_pool_shorter_than_its_handle_says_is_not_attached(backing: Backing) -> None:
+    # The rest would be no memory: SIGBUS, or SIGSEGV.
+    with Pool(MIB, backing=backing) as pool:
+        longer = replace(pool.handle, length=2 * MIB)
+        with pytest.raises(PoolError, match="cannot be attached"):
+            Pool.attach(longer)
 
 
 def test_pool_larger_than_the_machine_is_refused_before_it_is_touched() -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from numadoctor.allocator import Backing, Handle, Pool, PoolError
+from numadoctor.allocator import Backing, Handle, Pool, PoolError, room
 from numadoctor.allocator.leftovers import find_leftovers
 from numadoctor.allocator.nodes import WEIGHTS
 from numadoctor.allocator.prefault import prefault
@@ -35,7 +35,9 @@ def split(
         pool.prefault(threads=3)
         pool.buffer[: len(_PATTERN)] = _PATTERN
         pool.buffer[-len(_PATTERN) :] = _PATTERN
-        answer: dict[str, Any] = {"owner": _seen(pool), "findings": _told(pool.verify())}
+        answer: dict[str, Any] = {"findings": _told(pool.verify())}
+        if Host().topology.numa:
+            answer["owner"] = _seen(pool)
         if pool.backing.attachable:
             answer["attached"] = _in_another_process(pool.handle)
         elif pool.backing is not Backing.PRIVATE and pool.backing is not Backing.HUGETLB:
@@ -44,11 +46,20 @@ def split(
     return answer
 
 
+def huge_page_sizes() -> list[int]:
+    """Those of the kernel, in bytes."""
+    return list(room.huge_page_sizes(Host()))
+
+
 def hugetlb(
-    backing: str, mode: str, nodes: list[int] | None, per_node: dict[str, int]
+    backing: str,
+    mode: str,
+    nodes: list[int] | None,
+    per_node: dict[str, int],
+    size: int | None = None,
 ) -> dict[str, Any]:
-    """The same from huge pages of the default size, of which each node has so many."""
-    size = Host().topology.nodes[0].pools[0].page_size
+    """The same from huge pages of a size, or the default one, of which each node has so many."""
+    size = size or room.default_huge_page_size(Host())
     for node, count in per_node.items():
         _reserve(int(node), size, count)
     try:
@@ -63,7 +74,7 @@ def hugetlb(
 
 def hugetlb_of_an_empty_node(backing: str) -> dict[str, Any]:
     """A pool bound to a node that has no huge pages, while another has enough for it."""
-    size = Host().topology.nodes[0].pools[0].page_size
+    size = room.default_huge_page_size(Host())
     _reserve(0, size, 4)
     try:
         Pool(2 * size, backing=backing, mode="bind", nodes=[1]).close()
@@ -79,6 +90,7 @@ def hugetlb_of_an_empty_node(backing: str) -> dict[str, Any]:
             answer["prefault"] = []
         except PoolError as error:
             answer["prefault"] = _told([error.finding])
+    answer["left"] = _left_behind()
     _reserve(0, size, 0)
     return answer
 
@@ -122,7 +134,7 @@ def full_node(node: int, leave: int) -> dict[str, Any]:
             answer["bind"] = []
         except PoolError as error:
             answer["bind"] = _told([error.finding])
-        return answer
+    return {**answer, "left": _left_behind()}
 
 
 def cpuset_narrows(kept: str, length: int) -> dict[str, Any]:
@@ -142,7 +154,7 @@ def cpuset_narrows(kept: str, length: int) -> dict[str, Any]:
             after = _told(pool.verify())
     with Pool(length, backing="private", mode="interleave", nodes=_ids(nodes)) as pool:
         told = _told(pool.findings)
-    return {"before": before, "after": after, "made then": told}
+    return {"before": before, "after": after, "made then": told, "left": _left_behind()}
 
 
 def filtered(calls: list[str], number: int) -> dict[str, Any]:
@@ -150,23 +162,31 @@ def filtered(calls: list[str], number: int) -> dict[str, Any]:
     seccomp.install(seccomp.actions(calls, seccomp.refuse(number)))
     with Pool(4 << 20, backing="memfd", mode="interleave") as pool:
         pool.prefault()
-        return {"mode": pool.effective_mode, "findings": _told(pool.verify())}
+        answer = {"mode": pool.effective_mode, "findings": _told(pool.verify())}
+    return {**answer, "left": _left_behind()}
 
 
 def killed(backing: str, name: str = "") -> dict[str, Any]:
     """What a process that is killed while it brings its pool in leaves behind."""
+    huge = backing.startswith("hugetlb")
+    size = room.default_huge_page_size(Host()) if huge else 0
+    # More than is brought in between two calls of the progress.
+    length = 3 * max(64 << 20, size)
+    nodes = [node.id for node in Host().topology.memory_nodes]
+    for node in nodes if huge else ():
+        _reserve(node, size, -(-length // size // len(nodes)))
     child = os.fork()
     if child == 0:
-        with Pool(256 << 20, backing=backing, mode="interleave", name=name) as pool:
+        with Pool(length, backing=backing, mode="interleave", name=name) as pool:
             pool.prefault(threads=1, progress=_die)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     answer: dict[str, Any] = {
         "killed": os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL,
-        "sysv": len(Path("/proc/sysvipc/shm").read_text().splitlines()) - 1,
-        "posix": os.listdir("/dev/shm"),
-        "leftovers": [leftover.path for leftover in find_leftovers()],
+        "left": _left_behind(),
     }
+    for node in nodes if huge else ():
+        _reserve(node, size, 0)
     if name:
         try:
             Pool(1 << 20, backing=backing, name=name).close()
@@ -175,6 +195,18 @@ def killed(backing: str, name: str = "") -> dict[str, Any]:
         for leftover in find_leftovers():
             os.unlink(leftover.path)
     return answer
+
+
+def _left_behind() -> dict[str, Any]:
+    """Memory that no process has any more and that is not free either."""
+    meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    total, free = (int(meminfo.get(f"HugePages_{name}", "0")) for name in ("Total", "Free"))
+    return {
+        "sysv": len(Path("/proc/sysvipc/shm").read_text().splitlines()) - 1,
+        "posix": os.listdir("/dev/shm"),
+        "huge": total - free,
+        "leftovers": [leftover.path for leftover in find_leftovers()],
+    }
 
 
 def _die(done: int, _length: int) -> None:
@@ -242,7 +274,8 @@ def attached(data: dict[str, Any]) -> dict[str, Any]:
     with Pool.attach(Handle.of(data)) as pool:
         content = _content(pool)
         prefault(pool.address, pool.length, pool.page_size, write=False)
-        return {**_seen(pool), "content": content, "findings": _told(pool.verify())}
+        seen = _seen(pool) if Host().topology.numa else {}
+        return {**seen, "content": content, "findings": _told(pool.verify())}
 
 
 def attached_by_a_program(backing: str, length: int) -> dict[str, Any]:

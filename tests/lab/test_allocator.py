@@ -46,6 +46,9 @@ def assert_even(pages: dict[str, int], nodes: list[int], slack: int = 1) -> None
     assert max(pages.values()) - min(pages.values()) <= slack
 
 
+NOTHING = {"sysv": 0, "posix": [], "huge": 0, "leftovers": []}
+
+
 def statuses(findings: list[dict[str, Any]]) -> list[str]:
     return [finding["status"] for finding in findings]
 
@@ -86,6 +89,19 @@ def test_interleaved_huge_pages_are_split_exactly(guest: Guest, backing: str) ->
             assert found["attached"]["policy"].startswith("interleave:")
             assert found["attached"]["pages"] == found["owner"]["pages"]
             assert found["attached"]["content"] is True
+
+
+@on(*TWO)
+def test_huge_pages_of_each_size(guest: Guest) -> None:
+    nodes = nodes_of(guest)
+    sizes = [size for size in guest.run(inside.huge_page_sizes) if size <= 64 * MIB]
+    assert sizes
+    for size in sizes:
+        each = {str(node): 3 for node in nodes}
+        found = guest.run(inside.hugetlb, "hugetlb-memfd", "interleave", nodes, each, size)
+        assert found["owner"]["page_size"] == found["owner"]["run"] == size
+        assert found["owner"]["pages"] == each
+        assert found["attached"]["pages"] == each
 
 
 @on(*TWO)
@@ -147,6 +163,7 @@ def test_full_node_is_named(guest: Guest) -> None:
     (refused,) = found["bind"]
     assert refused["status"] == "fail"
     assert "bound to node 1" in refused["message"]
+    assert found["left"] == NOTHING
 
 
 @on(*TWO)
@@ -156,6 +173,7 @@ def test_cpuset_that_takes_a_node_away(guest: Guest) -> None:
     assert "warn" in statuses(found["after"])
     assert "Mems_allowed_list is 0" in str(found["after"])
     assert "Mems_allowed_list" in str(found["made then"])
+    assert found["left"] == NOTHING
 
 
 @on(*TWO)
@@ -170,6 +188,7 @@ def test_huge_pages_of_an_empty_node(guest: Guest, backing: str) -> None:
     (prefault,) = found["prefault"]
     assert prefault["status"] == "fail"
     assert "node 1" in prefault["message"]
+    assert found["left"] == NOTHING
 
 
 @on(*TWO)
@@ -181,6 +200,7 @@ def test_filtered_mbind_leaves_the_pool_to_first_touch(guest: Guest, number: int
     assert first["status"] == "warn"
     assert "left to first touch" in first["message"]
     assert first["fixes"]
+    assert found["left"] == NOTHING
 
 
 @on(*TWO)
@@ -190,19 +210,21 @@ def test_placement_is_told_where_move_pages_is_filtered(guest: Guest) -> None:
 
 
 @on(*TWO)
-@pytest.mark.parametrize("backing", ["private", "posix", "sysv", "memfd"])
+@pytest.mark.parametrize("backing", ["private", "posix", "sysv", "memfd", "hugetlb-sysv"])
 def test_nothing_is_left_by_a_killed_process(guest: Guest, backing: str) -> None:
     found = guest.run(inside.killed, backing)
     assert found["killed"] is True
-    assert found["sysv"] == 0
-    assert found["posix"] == []
-    assert found["leftovers"] == []
+    assert found["left"] == NOTHING
 
 
 @on(*TWO)
 def test_a_named_pool_left_behind_is_found_and_named(guest: Guest) -> None:
     found = guest.run(inside.killed, "posix", "pool")
-    assert found["leftovers"] == ["/dev/shm/numadoctor-pool"]
+    assert found["left"] == {
+        **NOTHING,
+        "posix": ["numadoctor-pool"],
+        "leftovers": ["/dev/shm/numadoctor-pool"],
+    }
     (again,) = found["again"]
     assert "left its pool behind: /dev/shm/numadoctor-pool" in again["message"]
     assert again["fixes"] == ["rm /dev/shm/numadoctor-pool"]
@@ -230,8 +252,11 @@ def test_pool_on_a_node_without_memory_says_so(guest: Guest) -> None:
 @guests.on("s390x-*")
 def test_kernel_without_numa_falls_back(guest: Guest) -> None:
     found = guest.run(inside.split, "memfd", "interleave", None, 4 * MIB)
-    assert "no NUMA support" in found["findings"][0]["message"]
-    assert found["content"] is True
+    for seen in (found, found["attached"]):
+        assert seen["content"] is True
+        (told,) = seen["findings"]
+        assert told["status"] == "info"
+        assert "no NUMA support" in told["message"]
 
 
 @guests.on("x86_64-2n-6.12", "s390x-*", "x86_64-1n-*")
