@@ -124,13 +124,13 @@ def full_node(node: int, leave: int) -> dict[str, Any]:
     """Pools over all nodes while a node has little more than ``leave`` bytes left."""
     _pages_alone()
     with _Filled(node, leave):
-        length = 4 * leave * len(Host().topology.memory_nodes)
+        length = 2 * leave * len(Host().topology.memory_nodes)
         answer: dict[str, Any] = {}
         with Pool(length, backing="memfd", mode="interleave") as pool:
             pool.prefault(threads=2)
             answer["interleave"] = _told(pool.verify())
         try:
-            Pool(4 * leave, backing="memfd", mode="bind", nodes=[node]).close()
+            Pool(2 * leave, backing="memfd", mode="bind", nodes=[node]).close()
             answer["bind"] = []
         except PoolError as error:
             answer["bind"] = _told([error.finding])
