@@ -23,7 +23,7 @@ from numadoctor.host.root import FACTS as FACTS_FOLDER
 from numadoctor.host.runtime import read_runtimes
 from numadoctor.host.virtual import read_virtual
 from numadoctor.model import Finding, Status, Undecided
-from tests.trees import parse_tree
+from tests.trees import Tree, parse_tree
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "tests" / "checks"
@@ -153,7 +153,8 @@ class Tried:
     read: frozenset[str]
 
 
-def try_on(check: Check, where: str, host: Host) -> Tried:
+def try_on(check: Check, where: str, host: Host, tree: Tree) -> Tried:
+    targets = tree.targets(host)
     # What the machine is, and in what it all runs, belongs to no check.
     for common in (
         lambda: host.topology,
@@ -165,7 +166,7 @@ def try_on(check: Check, where: str, host: Host) -> Tried:
         with contextlib.suppress(Undecided):
             common()
     before = set(host.reads)
-    findings = run(host, [check]).findings
+    findings = run(host, [check], targets).findings
     asked = {
         re.sub(rf"^{re.escape(FACTS_FOLDER)}/(.*)\.json$", r"fact \1", path)
         for path in set(host.reads) - before
@@ -189,8 +190,9 @@ def tried(id: str, scratch: Path) -> tuple[Tried, ...]:
     ]
     for path in examples(check):
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
-            tree = parse_tree(path.read_text()).build(Path(folder) / "root")
-            found.append(try_on(check, path.name, Host(FolderRoot(str(tree)))))
+            tree = parse_tree(path.read_text())
+            host = Host(FolderRoot(str(tree.build(Path(folder) / "root"))))
+            found.append(try_on(check, path.name, host, tree))
     return tuple(found)
 
 

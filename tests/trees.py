@@ -12,7 +12,8 @@ A ``.tree`` file is a txtar archive: a few header lines, then one section a file
     -- /proc/1/numa_maps !EACCES --
     -- /sys/kernel/mm/transparent_hugepage removed --
 
-``use NAME`` starts from a sample host of fixtures/. ``expect STATUS [SUBJECT]``
+``use NAME`` starts from a sample host of fixtures/, ``pid N`` examines that process and
+its descendants instead of the caller. ``expect STATUS [SUBJECT]``
 is a finding the check must give, ``says`` and ``never`` are texts that must and
 must not stand in its findings, ``launcher`` one a fix must be for. A section
 makes a file, a symbolic link, a path that gives an errno, or removes one.
@@ -27,7 +28,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from numadoctor.engine.targets import find_targets
+from numadoctor.host import Host
 from numadoctor.host.root import ERRORS, FACTS, LINKS, sample_folder
+from numadoctor.model import Target
 
 _SECTION = re.compile(
     r"-- (?P<path>/\S*)(?: -> (?P<target>\S+)| !(?P<errno>E[A-Z0-9]+)| (?P<removed>removed))? --"
@@ -39,6 +43,7 @@ class Tree:
     """A parsed .tree file."""
 
     base: str | None = None
+    pids: list[int] = field(default_factory=list)
     expect: list[tuple[str, str]] = field(default_factory=list)
     says: list[str] = field(default_factory=list)
     never: list[str] = field(default_factory=list)
@@ -47,6 +52,14 @@ class Tree:
     links: dict[str, str] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
+
+    def targets(self, host: Host) -> tuple[Target, ...]:
+        """Whom the example is about."""
+        if not self.pids:
+            return (Target(),)
+        targets, lines = find_targets(host, self.pids, tree=True)
+        assert not lines, lines
+        return tuple(targets)
 
     def build(self, folder: Path) -> Path:
         """Lay the tree out below ``folder`` and return it."""
@@ -121,6 +134,8 @@ def parse_tree(text: str) -> Tree:
         elif word == "expect":
             status, _, subject = rest.partition(" ")
             tree.expect.append((status, subject))
+        elif word == "pid":
+            tree.pids.append(int(rest))
         elif word in ("says", "never"):
             getattr(tree, word).append(rest)
         elif word == "launcher":

@@ -70,12 +70,26 @@ def _links(pid: int | None = None) -> Any:
     return network.ask(pid)
 
 
+def _shared_files() -> Any:
+    from numadoctor.host.shared_files import shared_files
+
+    return shared_files()
+
+
+def _kernel_log() -> Any:
+    from numadoctor.host.kernel_log import oom_lines
+
+    return oom_lines()
+
+
 FACTS: dict[str, Callable[..., Any]] = {
     "syscalls": _syscalls,
     "effect": _effect,
     "features": _features,
     "sysconf": _sysconf,
     "numactl": _numactl,
+    "shared_files": _shared_files,
+    "kernel_log": _kernel_log,
     "nvml": _nvml,
     "links": _links,
 }

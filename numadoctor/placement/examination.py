@@ -11,10 +11,11 @@ from numadoctor.model.placement import Method, Policy, Process, ProcessPlacement
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
+    from numadoctor.placement.window import Beginning, Window
 
 T = TypeVar("T")
 
-MIN_SIZE = 1 << 20
+MIN_SIZE = 256 << 10
 """Bytes; smaller mappings are put together by kind: a process may have 65,000."""
 
 _NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
@@ -50,6 +51,7 @@ class Examination:
         self.host = host
         self.targets = tuple(targets)
         self.method = method
+        self._beginning: Beginning | None = None
         self._gpus: dict[int, Gpus | Undecided] = {}
         self._threads: dict[int, tuple[Thread, ...] | Undecided] = {}
 
@@ -58,7 +60,30 @@ class Examination:
         """Where their memory is; measured on the first call, shared segments counted once."""
         from numadoctor.placement.placing import place
 
+        self._begin()
         return place(self.host, self.targets, method=self.method, min_size=MIN_SIZE)
+
+    def _begin(self) -> None:
+        """Take the first reading of counters, so that the measuring is time of the window."""
+        if self.host.live and self._beginning is None:
+            from numadoctor.placement.window import begin
+
+            self._beginning = begin(self.host, [t.pid for t in self.targets if t.pid])
+
+    def window(self, seconds: float) -> "Window":
+        """What was added to the counters of the processes within so many seconds or more.
+
+        :raises Missing: a captured folder does not hold it
+        """
+        from numadoctor.placement import window
+
+        if not self.host.live:
+            return self.host.parse(window.RECORDED, window.load_window)
+        self._begin()
+        beginning = self._beginning
+        assert beginning is not None
+        key = "window", tuple(beginning.processes)
+        return self.host.derive(key, lambda: window.end(self.host, beginning, seconds))
 
     @property
     def measured(self) -> bool:

@@ -30,7 +30,7 @@ def text_of(finding: Finding) -> str:
 def test_example(path: Path, scratch: Path) -> None:
     tree = parse_tree(path.read_text())
     host = Host(FolderRoot(str(tree.build(scratch / "root"))))
-    report = run(host, [CATALOGUE.checks[path.parent.name]])
+    report = run(host, [CATALOGUE.checks[path.parent.name]], tree.targets(host))
     statuses = [finding.status.value for finding in report.findings]
     shown = "\n\n".join(f"{f.status.value} {f.subject}\n{text_of(f)}" for f in report.findings)
     assert min(statuses, key=WORST_FIRST.index) == path.stem.partition("-")[0], shown

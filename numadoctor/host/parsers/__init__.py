@@ -16,6 +16,7 @@ _NAMES = {
     "node": "BuddyRow Zone parse_buddyinfo parse_counters parse_distance parse_meminfo "
     "parse_page_size_dir parse_zoneinfo",
     "numa_maps": "NumaMaps NumaMapsLine NumaMapsPages parse_numa_maps parse_policy",
+    "oom": "OomKill parse_oom_kill",
     "pci": "Acs parse_acs parse_bus_id parse_key_values parse_kfd_properties parse_link_speed",
     "process": "CgroupMembership Limit ProcStatus parse_argv parse_environ parse_limits "
     "parse_proc_cgroup parse_status",
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from numadoctor.host.parsers.numa_maps import NumaMapsPages as NumaMapsPages
     from numadoctor.host.parsers.numa_maps import parse_numa_maps as parse_numa_maps
     from numadoctor.host.parsers.numa_maps import parse_policy as parse_policy
+    from numadoctor.host.parsers.oom import OomKill as OomKill
+    from numadoctor.host.parsers.oom import parse_oom_kill as parse_oom_kill
     from numadoctor.host.parsers.pci import Acs as Acs
     from numadoctor.host.parsers.pci import parse_acs as parse_acs
     from numadoctor.host.parsers.pci import parse_bus_id as parse_bus_id
