@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,39 +60,28 @@ def hugetlb(
 ) -> dict[str, Any]:
     """The same from huge pages of a size, or the default one, of which each node has so many."""
     size = size or room.default_huge_page_size(Host())
-    for node, count in per_node.items():
-        _reserve(int(node), size, count)
-    try:
-        pages = sum(per_node.values())
-        return {**split(backing, mode, nodes, pages * size, size), "pages": pages, "size": size}
-    except PoolError as error:
-        return {"refused": _told([error.finding])}
-    finally:
-        for node in per_node:
-            _reserve(int(node), size, 0)
+    pages = sum(per_node.values())
+    with _reserved(size, {int(node): count for node, count in per_node.items()}):
+        return {**split(backing, mode, nodes, pages * size, size), "pages": pages}
 
 
 def hugetlb_of_an_empty_node(backing: str) -> dict[str, Any]:
     """A pool bound to a node that has no huge pages, while another has enough for it."""
     size = room.default_huge_page_size(Host())
-    _reserve(0, size, 4)
-    try:
-        Pool(2 * size, backing=backing, mode="bind", nodes=[1]).close()
-    except PoolError as error:
-        answer: dict[str, Any] = {"refused": _told([error.finding])}
-    else:
-        answer = {"refused": []}
-    # What the kernel answers when nobody asked before: prefault must not end in SIGBUS.
-    with Pool(2 * size, backing=backing, mode="first-touch") as pool:
-        pool.applied = mbind(pool.address, pool.length, Mode.BIND, [1])
+    answer: dict[str, Any] = {"refused": [], "prefault": []}
+    with _reserved(size, {0: 4}):
         try:
-            pool.prefault()
-            answer["prefault"] = []
+            Pool(2 * size, backing=backing, mode="bind", nodes=[1]).close()
         except PoolError as error:
-            answer["prefault"] = _told([error.finding])
-    answer["left"] = _left_behind()
-    _reserve(0, size, 0)
-    return answer
+            answer["refused"] = _told([error.finding])
+        # What the kernel answers when nobody asked before: prefault must not end in SIGBUS.
+        with Pool(2 * size, backing=backing, mode="first-touch") as pool:
+            pool.applied = mbind(pool.address, pool.length, Mode.BIND, [1])
+            try:
+                pool.prefault()
+            except PoolError as error:
+                answer["prefault"] = _told([error.finding])
+        return {**answer, "left": _left_behind()}
 
 
 def first_touch(node: int, length: int) -> dict[str, Any]:
@@ -173,20 +162,18 @@ def killed(backing: str, name: str = "") -> dict[str, Any]:
     # More than is brought in between two calls of the progress.
     length = 3 * max(64 << 20, size)
     nodes = [node.id for node in Host().topology.memory_nodes]
-    for node in nodes if huge else ():
-        _reserve(node, size, -(-length // size // len(nodes)))
-    child = os.fork()
-    if child == 0:
-        with Pool(length, backing=backing, mode="interleave", name=name) as pool:
-            pool.prefault(threads=1, progress=_die)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    answer: dict[str, Any] = {
-        "killed": os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL,
-        "left": _left_behind(),
-    }
-    for node in nodes if huge else ():
-        _reserve(node, size, 0)
+    each = -(-length // size // len(nodes)) if huge else 0
+    with _reserved(size, dict.fromkeys(nodes if huge else (), each)):
+        child = os.fork()
+        if child == 0:
+            with Pool(length, backing=backing, mode="interleave", name=name) as pool:
+                pool.prefault(threads=1, progress=_die)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        answer: dict[str, Any] = {
+            "killed": os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL,
+            "left": _left_behind(),
+        }
     if name:
         try:
             Pool(1 << 20, backing=backing, name=name).close()
@@ -310,11 +297,23 @@ def _pages_alone() -> None:
         _THP.write_text("never")
 
 
+@contextmanager
+def _reserved(size: int, per_node: dict[int, int]) -> Iterator[None]:
+    """So many huge pages on each node."""
+    try:
+        for node, count in per_node.items():
+            _reserve(node, size, count)
+        yield
+    finally:
+        for node in per_node:
+            _reserve(node, size, 0)
+
+
 def _reserve(node: int, size: int, count: int) -> None:
     path = _NODES / f"node{node}/hugepages/hugepages-{size >> 10}kB/nr_hugepages"
     path.write_text(str(count))
-    if int(path.read_text()) != count:
-        raise RuntimeError(f"node {node} gives {path.read_text()} huge pages, not {count}")
+    if (given := int(path.read_text())) != count:
+        raise RuntimeError(f"node {node} gives {given} huge pages, not {count}")
 
 
 class _Filled:

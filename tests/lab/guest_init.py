@@ -85,25 +85,28 @@ def _call(name: str, arguments: list[Any], keywords: dict[str, Any], limit: floa
         _kill_the_rest()
         result.seek(0)
         printed.seek(0)
+        reason = result.read()
         if status == 0:
-            return json.load(result)
-        if status is None:
+            with contextlib.suppress(ValueError):
+                return json.loads(reason)
+        elif status is None:
             reason = f"took more than {limit:g} s"
         elif status < 0:
             reason = f"ended by {signal.Signals(-status).name}"
-        else:
-            reason = result.read()
         return {"error": f"{name}: {reason}\n{printed.read()[-2000:]}"}
 
 
 def _run(name: str, arguments: list[Any], keywords: dict[str, Any], result: IO[str]) -> None:
-    status = 1
+    status, own = 1, os.getpid()
     try:
         module, function = name.split(":")
         value = getattr(importlib.import_module(module), function)(*arguments, **keywords)
         result.write(json.dumps({"value": value}))
         status = 0
     except BaseException:
+        if os.getpid() != own:  # a process that the function forked: it has no say
+            traceback.print_exc()
+            os._exit(1)
         result.write(traceback.format_exc())
     finally:
         result.flush()

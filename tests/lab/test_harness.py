@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import cache, debian, guests
+from tests.kernel.child import in_child
+from tests.lab import cache, debian, guest_init, guests
 from tests.lab.guests import Fleet, Guest, GuestError, on
 from tests.lab.machines import LOCAL, MACHINES, Machine, command
 
@@ -359,6 +360,31 @@ def vanishes(pid: int) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def fork_fails() -> str:
+    """A function for a guest; what it forks raises."""
+    if os.fork() == 0:
+        raise RuntimeError("raised in the fork")
+    os.wait()
+    return "the function's own"
+
+
+def leave_without_a_word() -> None:
+    os._exit(0)
+
+
+def test_an_answer_is_that_of_the_function_itself() -> None:
+    """A request ends in an answer, whatever the function does: the first process may not die."""
+
+    def call(function: Callable[[], object]) -> object:
+        name = f"{__name__}:{function.__name__}"
+        return in_child(lambda: guest_init._call(name, [], {}, 600))
+
+    assert call(fork_fails) == {"value": "the function's own"}
+    assert call(leave_without_a_word) == {
+        "error": f"{__name__}:leave_without_a_word: \n",
+    }
 
 
 def test_guest_modules_are_importable_where_they_run() -> None:
