@@ -94,6 +94,10 @@ ARROWS = {
     "numadoctor.evidence": ("numadoctor.model", "numadoctor.host"),
     "numadoctor.engine": ("numadoctor.model", "numadoctor.host", "numadoctor.checks"),
     "numadoctor.placement": ("numadoctor.model", "numadoctor.host", "numadoctor.kernel"),
+    # Plans that people write are read as deployment files are.
+    "numadoctor.planning": (
+        "numadoctor.model", "numadoctor.host", "numadoctor.kernel", "numadoctor.lint",
+    ),
 }
 
 

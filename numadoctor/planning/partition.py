@@ -1,0 +1,302 @@
+"""Chooses which GPUs make up each group: the best of all choices, on up to 16 GPUs.
+
+GPUs that differ in nothing the cost looks at (same node, same host bridge) are
+one class, so that what is enumerated are counts by class and not single GPUs: 8
+GPUs on two nodes give 9 kinds of pairs of nodes instead of 70 sets of four.
+Branches whose best possible outcome is no better than what is found are cut.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+MOST_SEARCHED = 16
+"""With more GPUs than this groups are filled greedily (``greedy``)."""
+
+MOST_STEPS = 2_000_000
+"""Kinds of groups that are tried in one search; a search that ends here is not proven."""
+
+Counts = tuple[int, ...]
+
+
+class GpuClass(NamedTuple):
+    """GPUs that are alike.
+
+    :ivar node: None for GPUs whose node is unknown
+    :ivar bridge: the host bridge they share, or empty for such that share none
+    :ivar homes: the memory nodes that are near to them
+    :ivar has_nic: there is a NIC on their node, or the machine has none at all
+    """
+
+    node: int | None
+    bridge: str
+    number: int
+    homes: tuple[int, ...]
+    has_nic: bool = True
+
+
+class Problem(NamedTuple):
+    """What is to be divided.
+
+    :ivar groups: number of groups
+    :ivar size: GPUs in each
+    :ivar distances: of two different nodes, to their distance; symmetric
+    :ivar far: the distance that is assumed where one node is unknown
+    :ivar room: memory node to bytes that a pool can have there
+    :ivar pool: bytes of the pool of each group
+    :ivar strict: a pool that does not fit on its own nodes cannot be had at all
+    """
+
+    classes: tuple[GpuClass, ...]
+    groups: int
+    size: int
+    distances: Mapping[tuple[int, int], int]
+    far: int
+    room: Mapping[int, int]
+    pool: int = 0
+    strict: bool = False
+
+
+class Cost(NamedTuple):
+    """How bad a choice is; compared from the first to the last.
+
+    :ivar impossible: bytes of strict pools that cannot be had
+    :ivar spans: nodes in the groups beyond one for each; a GPU of unknown node counts as one
+    :ivar distance: of the nodes of the GPUs in a group, added over all pairs
+    :ivar overflow: bytes of pools that do not fit on the nodes of their GPUs
+    :ivar crowding: squares of the GPUs that are used on each node, added up
+    :ivar bridges: pairs of GPUs in a group that share no host bridge
+    :ivar no_nic: GPUs without a NIC on their node
+    """
+
+    impossible: int
+    spans: int
+    distance: int
+    overflow: int
+    crowding: int
+    bridges: int
+    no_nic: int
+
+
+class Division(NamedTuple):
+    """A choice of groups, each as its number of GPUs of every class.
+
+    :ivar proven: no other choice costs less
+    :ivar compared: complete choices that were compared
+    """
+
+    groups: tuple[Counts, ...]
+    cost: Cost
+    proven: bool
+    compared: int
+
+
+class _Additive(NamedTuple):
+    """The parts of the cost that each group adds by itself."""
+
+    spans: int
+    distance: int
+    bridges: int
+    no_nic: int
+
+
+def cost(problem: Problem, groups: Sequence[Counts]) -> Cost:
+    """The cost of a complete or partial choice."""
+    parts = [_additive(problem, group) for group in groups]
+    return _cost(problem, groups, parts)
+
+
+def divide(problem: Problem) -> Division | None:
+    """The best division; None where there are not enough GPUs."""
+    total = sum(one.number for one in problem.classes)
+    if problem.groups * problem.size > total:
+        return None
+    if total > MOST_SEARCHED:
+        return greedy(problem)
+    return _Search(problem).run()
+
+
+def kinds_of_groups(counts: Sequence[int], size: int) -> Iterator[Counts]:
+    """Every way to take ``size`` GPUs out of classes of ``counts``."""
+    if not counts:
+        if size == 0:
+            yield ()
+        return
+    rest = sum(counts[1:])
+    for taken in range(min(counts[0], size), max(0, size - rest) - 1, -1):
+        for others in kinds_of_groups(counts[1:], size - taken):
+            yield (taken, *others)
+
+
+def _additive(problem: Problem, group: Counts) -> _Additive:
+    present = [(one, count) for one, count in zip(problem.classes, group, strict=True) if count]
+    known = {one.node for one, _ in present if one.node is not None}
+    unknown = sum(count for one, count in present if one.node is None)
+    distance = bridges = 0
+    for place, (one, count) in enumerate(present):
+        pairs = count * (count - 1) // 2
+        distance += pairs * _between(problem, one, one)
+        bridges += 0 if one.bridge else pairs
+        for other, more in present[place + 1 :]:
+            distance += count * more * _between(problem, one, other)
+            bridges += count * more
+    no_nic = sum(count for one, count in present if not one.has_nic)
+    return _Additive(max(0, len(known) + unknown - 1), distance, bridges, no_nic)
+
+
+def _between(problem: Problem, one: GpuClass, other: GpuClass) -> int:
+    if one.node is None or other.node is None:
+        return problem.far
+    return 0 if one.node == other.node else problem.distances[one.node, other.node]
+
+
+def homes(problem: Problem, group: Counts) -> tuple[int, ...]:
+    """The memory nodes of a group: those near to any of its GPUs."""
+    near = (one.homes for one, count in zip(problem.classes, group, strict=True) if count)
+    return tuple(sorted({node for nodes in near for node in nodes}))
+
+
+def _cost(problem: Problem, groups: Sequence[Counts], parts: Sequence[_Additive]) -> Cost:
+    overflow = _overflow(problem, groups)
+    used: dict[int | None, int] = {}
+    for group in groups:
+        for one, count in zip(problem.classes, group, strict=True):
+            used[one.node] = used.get(one.node, 0) + count
+    return Cost(
+        overflow if problem.strict else 0,
+        sum(part.spans for part in parts),
+        sum(part.distance for part in parts),
+        overflow,
+        sum(count * count for count in used.values()),
+        sum(part.bridges for part in parts),
+        sum(part.no_nic for part in parts),
+    )
+
+
+def _overflow(problem: Problem, groups: Sequence[Counts]) -> int:
+    if not problem.pool:
+        return 0
+    wanted: dict[int, int] = {}
+    for group in groups:
+        nodes = homes(problem, group)
+        for node in nodes:
+            wanted[node] = wanted.get(node, 0) + problem.pool // len(nodes)
+    return sum(max(0, size - problem.room.get(node, 0)) for node, size in wanted.items())
+
+
+class _Search:
+    """Depth-first over multisets of kinds of groups, good kinds first."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        counts = [one.number for one in problem.classes]
+        kinds = [(_additive(problem, k), k) for k in kinds_of_groups(counts, problem.size)]
+        kinds.sort()
+        self.kinds = [kind for _, kind in kinds]
+        self.parts = [part for part, _ in kinds]
+        self.least = _suffix_minima(self.parts)
+        self.crowding = _least_crowding(problem)
+        self.best: Cost | None = None
+        self.found: tuple[Counts, ...] = ()
+        self.compared = self.steps = 0
+
+    def run(self) -> Division:
+        self._descend(0, tuple(one.number for one in self.problem.classes), [])
+        assert self.best is not None
+        return Division(self.found, self.best, self.steps <= MOST_STEPS, self.compared)
+
+    def _descend(self, first: int, left: Counts, chosen: list[int]) -> None:
+        missing = self.problem.groups - len(chosen)
+        if not missing:
+            self.compared += 1
+            total = self._bound(chosen, 0, 0)
+            if self.best is None or total < self.best:
+                self.best, self.found = total, tuple(self.kinds[at] for at in chosen)
+            return
+        for at in range(first, len(self.kinds)):
+            self.steps += 1
+            if self.steps > MOST_STEPS and self.best is not None:
+                return
+            kind = self.kinds[at]
+            if any(map(int.__gt__, kind, left)):
+                continue
+            bound = self._bound([*chosen, at], missing - 1, at)
+            if self.best is not None and bound >= self.best:
+                continue
+            rest = tuple(map(int.__sub__, left, kind))
+            self._descend(at, rest, [*chosen, at])
+
+    def _bound(self, chosen: list[int], missing: int, at: int) -> Cost:
+        """The cost of what is chosen, and at least that of what is missing."""
+        parts = [self.parts[place] for place in chosen]
+        partial = _cost(self.problem, [self.kinds[place] for place in chosen], parts)
+        if not missing:
+            return partial
+        least = self.least[at]
+        return partial._replace(
+            spans=partial.spans + missing * least.spans,
+            distance=partial.distance + missing * least.distance,
+            crowding=max(partial.crowding, self.crowding),
+            bridges=partial.bridges + missing * least.bridges,
+            no_nic=partial.no_nic + missing * least.no_nic,
+        )
+
+
+def _suffix_minima(parts: Sequence[_Additive]) -> list[_Additive]:
+    """For each place the least of every part from there on."""
+    minima: list[_Additive] = []
+    for part in reversed(parts):
+        minima.append(_Additive(*map(min, part, minima[-1])) if minima else part)
+    return minima[::-1]
+
+
+def _least_crowding(problem: Problem) -> int:
+    """The crowding when the GPUs that are used are spread as evenly as can be."""
+    free: dict[int | None, int] = {}
+    for one in problem.classes:
+        free[one.node] = free.get(one.node, 0) + one.number
+    used = dict.fromkeys(free, 0)
+    for _ in range(problem.groups * problem.size):
+        node = min((n for n in free if used[n] < free[n]), key=lambda n: used[n])
+        used[node] += 1
+    return sum(count * count for count in used.values())
+
+
+def greedy(problem: Problem) -> Division:
+    """A division for machines with more GPUs than can be searched; not proven the best.
+
+    Each group goes to the node that has just enough GPUs left for it. Where no
+    node has enough, the group starts on the node with the most, and takes from
+    the nodes nearest to it.
+    """
+    left = [one.number for one in problem.classes]
+    groups = []
+    for _ in range(problem.groups):
+        group = _greedy_group(problem, left)
+        left = [have - taken for have, taken in zip(left, group, strict=True)]
+        groups.append(group)
+    return Division(tuple(groups), cost(problem, groups), False, 1)
+
+
+def _greedy_group(problem: Problem, left: list[int]) -> Counts:
+    by_node: dict[int | None, int] = {}
+    for one, count in zip(problem.classes, left, strict=True):
+        by_node[one.node] = by_node.get(one.node, 0) + count
+    known = {node: count for node, count in by_node.items() if node is not None and count}
+    enough = {node: count for node, count in known.items() if count >= problem.size}
+    if enough:
+        start: int | None = min(enough, key=lambda node: (enough[node], node))
+    else:
+        start = max(known, key=lambda node: (known[node], -node), default=None)
+
+    def nearness(place: int) -> tuple[int, int, int]:
+        one = problem.classes[place]
+        if start is None or one.node is None:
+            return problem.far, 1, place
+        away = 0 if one.node == start else problem.distances[start, one.node]
+        return away, 0, place
+
+    group, missing = [0] * len(left), problem.size
+    for place in sorted(range(len(left)), key=nearness):
+        group[place] = min(left[place], missing)
+        missing -= group[place]
+    return tuple(group)
