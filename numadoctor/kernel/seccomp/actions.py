@@ -64,12 +64,14 @@ class Verdict:
     :ivar reason: how that is known, or why not, in a sentence
     :ivar rule: which entry of the profile's ``syscalls`` decides, counted from 0; None for
         its default action and where no profile was looked at
+    :ivar closed: of an unknown action: whichever of them it is, the kernel is not reached
     """
 
     action: Action | None
     errno: int | None
     reason: str
     rule: int | None = None
+    closed: bool = False
 
     @property
     def unknown(self) -> bool:
@@ -80,6 +82,11 @@ class Verdict:
     def open(self) -> bool:
         """Whether the call is known to reach the kernel."""
         return self.action in (Action.ALLOW, Action.LOG)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the call is known not to reach the kernel."""
+        return self.closed or not (self.unknown or self.open or self.action is Action.NOTIFY)
 
     @property
     def answer(self) -> str:

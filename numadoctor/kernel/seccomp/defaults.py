@@ -77,7 +77,7 @@ def _answer(runtime: str, version: tuple[int, ...] | None, call: str, nice: bool
         reason = f"{profile} lists it for CAP_SYS_NICE since {_since(_HOME_LISTED[runtime])}"
         return Verdict(None, None, f"{reason}; the version is not known")
     reason = f"{profile} does not list it: EPERM, or ENOSYS where runc finds it newer than the rest"
-    return Verdict(None, None, reason)
+    return Verdict(None, None, reason, closed=True)
 
 
 def _podmans(call: str, profile: str) -> Verdict:

@@ -335,4 +335,4 @@ def _behind_stub(
         else "whether runc answers ENOSYS where the profile lists no architecture depends on its "
         "version"
     )
-    return Verdict(None, None, f"{default.answer} or ENOSYS: {why}")
+    return Verdict(None, None, f"{default.answer} or ENOSYS: {why}", closed=True)
