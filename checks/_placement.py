@@ -37,11 +37,14 @@ THREADS = (
 
 GPUS = (
     "/proc/PID/fd",
-    "/proc/PID/fd/*",
+    "/proc/PID/environ",
+    "/proc/PID/cmdline",
     "/proc/driver/nvidia/gpus",
     "/proc/driver/nvidia/gpus/*/information",
     "/sys/bus/pci/devices/*/numa_node",
+    "fact nvml",
 )
+"""What tells which GPUs a process has open, and which of them it uses."""
 
 ASKED = ("/proc/PID/cmdline", "/proc/PID/environ")
 """What tells how a process was started."""

@@ -15,9 +15,7 @@ from numadoctor.model import (
     Evidence,
     Finding,
     Fix,
-    Malformed,
     Missing,
-    ParseError,
     Target,
     Topology,
     Undecided,
@@ -35,10 +33,6 @@ from ._words import cpus_text, nodes_text
 if TYPE_CHECKING:
     from numadoctor.host import Host
     from numadoctor.model.placement import Policy
-
-# numa_maps of another process is read only below this much resident memory: the
-# kernel holds the process's mmap lock for about 5 ms per GiB of 4 KiB pages meanwhile.
-_MOST_RESIDENT = 1 << 30
 
 
 def _allowed(host: "Host", target: Target) -> Allowed:
@@ -364,10 +358,9 @@ def narrowed_apart(host: "Host", target: Target) -> Iterator[Finding]:
 
     When it is harmless
         A process whose own memory policy (numactl --membind, mbind) names the same nodes
-        is bound after all; for the calling process, and for others with little resident
-        memory, the policy is read from numa_maps. Interleaving on purpose under narrowed
-        CPUs is told and no more. taskset alone around a tool that uses little memory is
-        fine.
+        is bound after all: the policy is read from the first line of numa_maps, for which
+        one small mapping is walked. Interleaving on purpose under narrowed CPUs is told and
+        no more. taskset alone around a tool that uses little memory is fine.
 
     Fix
         Give the memory the same nodes as the CPUs, in the same place:
@@ -583,31 +576,9 @@ def _disjoint(
 
 def _task_policy(host: "Host", target: Target) -> "Policy | Undecided":
     """The memory policy of the process, or why it is not known."""
-    path = f"{target.proc}/numa_maps"
+    from numadoctor.placement.threads import read_policy
+
     try:
-        if target.pid is not None:
-            resident = host.status(target.proc).vm_rss
-            if resident is None or resident > _MOST_RESIDENT:
-                return Undecided(
-                    path, None, "not read: that would hold up a process with this much memory"
-                )
-        policy = host.parse(path, first_policy)
+        return read_policy(host, f"{target.proc}/numa_maps")
     except Undecided as error:
         return error
-    if not policy.understood:
-        return Malformed(path, None, f"the policy {policy.text} is not known")
-    return policy
-
-
-def first_policy(data: bytes) -> "Policy":
-    """The policy of the first mapping in numa_maps.
-
-    That is the program's own text, which nobody gives a policy: the kernel shows
-    the policy of the task there.
-
-    :raises ParseError: there is no mapping
-    """
-    maps = parsers.parse_numa_maps(data.partition(b"\n")[0])
-    if not maps.lines:
-        raise ParseError("numa_maps", data[:60], "it has no mapping")
-    return parsers.parse_policy(maps.lines[0].pages.policy)

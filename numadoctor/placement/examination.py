@@ -1,11 +1,9 @@
 """The processes that are examined together: what is asked of them is found out once."""
 
-import re
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from numadoctor.host import parsers
 from numadoctor.model import Device, Evidence, Target, Undecided
 from numadoctor.model.placement import Method, Policy, Process, ProcessPlacement, Thread
 
@@ -17,11 +15,6 @@ T = TypeVar("T")
 
 MIN_SIZE = 256 << 10
 """Bytes; smaller mappings are put together by kind: a process may have 65,000."""
-
-_NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
-_NVIDIA = re.compile(r"/dev/nvidia([0-9]{1,4})")
-# Render nodes and accelerators; a card's own node is opened by display servers.
-_NAMED = re.compile(r"/dev/(?:dri|accel)/((?:renderD|accel)[0-9]{1,4})")
 
 
 class Gpus(NamedTuple):
@@ -116,7 +109,7 @@ class Examination:
         """
         if pid not in self._gpus:
             try:
-                self._gpus[pid] = open_gpus(self.host, pid)
+                self._gpus[pid] = gpus_of(self.host, pid)
             except Undecided as error:
                 self._gpus[pid] = error
         return _or_raise(self._gpus[pid])
@@ -171,52 +164,35 @@ def examination(
     return host.derive(("examination", pids), lambda: Examination(host, targets, method))
 
 
-def open_gpus(host: "Host", pid: int) -> Gpus:
-    """The GPUs and accelerators whose device files a process has open.
+def gpus_of(host: "Host", pid: int) -> Gpus:
+    """The GPUs and accelerators that a process has open and, of these, those that it uses.
 
-    /dev/nvidiaN has the minor number N, which the driver's ``information`` file
-    gives for each bus id; render nodes and accelerators have a name in sysfs.
+    A runtime may open all that it sees: variables and the rank of a worker tell
+    which of them is its own.
 
     :raises Undecided: its open files cannot be listed, or one is of no known GPU
     """
-    folder = f"/proc/{pid}/fd"
-    opened: dict[str, str] = {}
-    for number in host.list(folder):
-        try:
-            opened.setdefault(host.link(f"{folder}/{number}"), f"{folder}/{number}")
-        except Undecided:
-            continue  # closed meanwhile
-    devices: dict[str, Device] = {}
-    evidence = []
-    for path, source in sorted(opened.items()):
-        nvidia, named = _NVIDIA.fullmatch(path), _NAMED.fullmatch(path)
-        if not nvidia and not named:
-            continue
-        device = _by_minor(host, int(nvidia[1])) if nvidia else _by_name(host, path)
-        if device is None:
-            raise Undecided(source, None, f"which GPU {path} is cannot be told")
-        if device.address not in devices:
-            devices[device.address] = device
-            evidence.append(Evidence(source, path))
-    return Gpus(tuple(devices.values()), tuple(evidence))
+    from numadoctor.host.devices.usage import read_usage
+
+    proc = f"/proc/{pid}"
+    usage = read_usage(host, proc)
+    if usage.opened is None:
+        if host.topology.devices and any(d.kind in _KINDS for d in host.topology.devices):
+            host.list(f"{proc}/fd")
+            raise Undecided(f"{proc}/fd", None, "its open files could not be looked at")
+        return Gpus(())
+    opened = [device for device in usage.opened.devices if device.kind in _KINDS]
+    if usage.opened.unmapped:
+        path = usage.opened.unmapped[0]
+        raise Undecided(f"{proc}/fd", None, f"which GPU {path} is cannot be told")
+    if not opened:
+        return Gpus(())
+    evidence = {
+        device.address: seen
+        for device, seen in zip(usage.opened.devices, usage.opened.evidence, strict=True)
+    }
+    mine = tuple(device for device in usage.devices if device.address in evidence)
+    return Gpus(mine, tuple(evidence[device.address] for device in mine))
 
 
-def _by_minor(host: "Host", minor: int) -> Device | None:
-    def read() -> dict[int, str]:
-        found = {}
-        for name in host.list(_NVIDIA_GPUS):
-            try:
-                path = f"{_NVIDIA_GPUS}/{name}/information"
-                fields = host.parse(path, parsers.parse_key_values)
-                found[int(fields["Device Minor"])] = parsers.parse_bus_id(name)
-            except (Undecided, KeyError, ValueError):
-                continue
-        return found
-
-    address = host.derive("nvidia minors", read).get(minor)
-    return next((d for d in host.topology.devices if d.address == address), None)
-
-
-def _by_name(host: "Host", path: str) -> Device | None:
-    name = path.rpartition("/")[2]
-    return next((d for d in host.topology.devices if name in d.names), None)
+_KINDS = ("gpu", "accelerator")

@@ -5,11 +5,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from numadoctor.host import parsers
-from numadoctor.host.parsers import parse_policy
-from numadoctor.model import Undecided
+from numadoctor.model import Malformed, Undecided
 from numadoctor.model.placement import Policy, Thread
 from numadoctor.placement.processes import optional
-from numadoctor.placement.walk import task_policy
+from numadoctor.placement.walk import first_policy, task_policy
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -37,14 +36,21 @@ def read_threads(host: "Host", pid: int | None) -> tuple[Thread, ...]:
                     status.cpus_allowed,
                     status.mems_allowed,
                     stat.last_cpu if stat else None,
-                    _policy(host, f"{folder}/{tid}/numa_maps"),
+                    optional(read_policy, host, f"{folder}/{tid}/numa_maps"),
                 )
             )
     return tuple(threads)
 
 
-def _policy(host: "Host", path: str) -> Policy | None:
-    if host.live:
-        return optional(task_policy, path)
-    numa = optional(host.parse, path, parsers.parse_numa_maps)
-    return parse_policy(numa.pages[0].policy) if numa and numa.pages else None
+def read_policy(host: "Host", path: str) -> Policy:
+    """The policy of a task, from its numa_maps at ``path``; on a live machine from one line of it.
+
+    :raises Denied, Missing, Vanished, Unreadable: as any file
+    :raises Malformed: it holds no mapping, or a policy that is not known
+    """
+    policy = task_policy(path) if host.live else host.parse(path, first_policy)
+    if policy is None:
+        raise Malformed(path, None, "it has no mapping")
+    if not policy.understood:
+        raise Malformed(path, None, f"the policy {policy.text} is not known")
+    return policy

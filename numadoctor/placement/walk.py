@@ -79,16 +79,29 @@ def take(ahead: Ahead, path: str, account: Account) -> bytes:
     return data
 
 
-def task_policy(path: str) -> Policy | None:
-    """The policy of a task, from the first line of its numa_maps; None when that is empty.
+def first_policy(data: bytes) -> Policy:
+    """The policy of the first mapping in numa_maps.
 
-    The first mapping is the program's own, which nobody gives a policy of its
-    own, so the kernel shows the task's there. Only that mapping is walked.
+    That is the program's own text, which nobody gives a policy: the kernel shows
+    the policy of the task there.
 
-    :raises Denied, Missing, Vanished, Unreadable: as any file
+    :raises ParseError: there is no mapping
     """
     from numadoctor.host.parsers import parse_numa_maps, parse_policy
 
+    maps = parse_numa_maps(data.partition(b"\n")[0])
+    if not maps.lines:
+        raise ParseError("numa_maps", data[:60], "it has no mapping")
+    return parse_policy(maps.lines[0].pages.policy)
+
+
+def task_policy(path: str) -> Policy | None:
+    """The policy of a task, from the first line of its numa_maps; None when that is empty.
+
+    Only that mapping is walked.
+
+    :raises Denied, Missing, Vanished, Unreadable: as any file
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -100,7 +113,6 @@ def task_policy(path: str) -> Policy | None:
     except OSError as error:
         raise error_from(path, error.errno or 0) from None
     try:
-        pages = parse_numa_maps(line.partition(b"\n")[0]).pages
+        return first_policy(line)
     except ParseError:
         return None
-    return parse_policy(pages[0].policy) if pages else None
