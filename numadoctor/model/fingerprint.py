@@ -17,7 +17,7 @@ _DEALT_OUT = tuple(
         (r"\btorch_[0-9]+_[0-9a-f]+(_[0-9]+)?\b", "torch_*"),
         (r"\bnccl-\w{6}\b", "nccl-*"),
         # Of pods and of containers; both are new with each start.
-        (r"\b[0-9a-f]{8}([-_])[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}\b", "*"),
+        (r"(?:\b|(?<=pod))[0-9a-f]{8}([-_])([0-9a-f]{4}\1){3}[0-9a-f]{12}\b", "*"),
         # Addresses and ranges of them, ids of containers.
         (r"\b(0x)?[0-9a-f]{9,64}(-(0x)?[0-9a-f]{9,64})?\b", "*"),
     )

@@ -85,7 +85,8 @@ def _reason(outcome: Outcome, findings: Iterable[Finding]) -> str:
 
 def _told(finding: Finding) -> str:
     where = f"{finding.location}: " if finding.location else ""
+    words = {Status.UNKNOWN: "not decided: ", Status.WARN: "warning: "}
+    told = f"{words.get(finding.status, '')}{where}{finding.message}"
     if finding.suppressed is not None:
-        return f"{finding.suppressed} ({finding.status.value}: {where}{finding.message})"
-    words = {Status.UNKNOWN: "not decided: ", Status.WARN: "warning: ", Status.SKIP: ""}
-    return f"{words.get(finding.status, '')}{where}{finding.message}"
+        told = f"{finding.suppressed} ({finding.status.value}: {where}{finding.message})"
+    return told.replace("\n", " ")

@@ -37,7 +37,9 @@ def told(finding: Finding) -> str:
 def fix_text(fix: Fix) -> str:
     """A fix with its launcher and what it takes; commands of several lines stay whole."""
     flags = {"root": fix.needs_root, "restart": fix.needs_restart, "permanent": fix.persists}
-    takes = [word for word, holds in flags.items() if holds]
-    first, *rest = lines(fix.text).split("\n")
-    start = f"fix: {line(fix.launcher)}: {first}" + (f"   ({', '.join(takes)})" if takes else "")
-    return "\n".join([start, *(f"     {part}" for part in rest)])
+    takes = ", ".join(word for word, holds in flags.items() if holds)
+    start = f"fix for {line(fix.launcher)}" + (f" ({takes})" if takes else "")
+    commands = lines(fix.text).split("\n")
+    if len(commands) == 1:
+        return f"{start}: {commands[0]}"
+    return "\n".join([f"{start}:", *(f"    {part}" for part in commands)])

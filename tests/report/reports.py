@@ -2,7 +2,16 @@
 
 from hypothesis import strategies as st
 
-from numadoctor.model import Evidence, Finding, Fix, Report, Severity, Status
+from numadoctor.model import (
+    Evidence,
+    Finding,
+    Fix,
+    Location,
+    Report,
+    Severity,
+    Status,
+    Suppression,
+)
 
 NASTY = [
     "\x1b[31mred\x1b[0m",
@@ -27,6 +36,14 @@ HOSTILE = st.one_of(st.sampled_from(NASTY), st.text(CHARACTERS, max_size=120))
 
 EVIDENCE = st.builds(Evidence, HOSTILE, HOSTILE)
 FIX = st.builds(Fix, HOSTILE, HOSTILE, st.booleans(), st.booleans(), st.booleans())
+NUMBER = st.none() | st.integers(1, 10**9)
+LOCATION = st.builds(Location, HOSTILE.filter(bool), NUMBER, NUMBER)
+SUPPRESSION = st.builds(
+    Suppression,
+    st.sampled_from(["waiver", "baseline"]),
+    HOSTILE,
+    st.sampled_from(["", "2026-12-31"]),
+)
 
 
 def findings(*, most_fixes: int = 3) -> st.SearchStrategy[Finding]:
@@ -42,6 +59,8 @@ def findings(*, most_fixes: int = 3) -> st.SearchStrategy[Finding]:
         id=st.sampled_from(["", "K001", "T001", "X999"]),  # the registry sees to that
         name=HOSTILE,
         source=HOSTILE,
+        location=st.none() | LOCATION,
+        suppressed=st.none() | SUPPRESSION,
     )
 
 
@@ -54,6 +73,9 @@ def reports(*, most_fixes: int = 3) -> st.SearchStrategy[Report]:
         exit_code=st.integers(0, 3),
         seconds=st.floats(0, 1000),
         incomplete=st.lists(HOSTILE, max_size=2).map(tuple),
+        remarks=st.lists(HOSTILE, max_size=2).map(tuple),
+        fail_on=st.sampled_from(["fail", "warn", "never"]),
+        strict=st.booleans(),
     )
 
 
@@ -165,3 +187,55 @@ FULL = Report(
 )  # fmt: skip
 
 FIT = Report("gpu-07", "", (finding(Status.PASS, "K002", "right"),), 0, 1.25)
+
+# What a gate meets: files and lines, waivers, a baseline, names that mean harm.
+GATE = Report(
+    host="gpu-07",
+    target="",
+    findings=(
+        finding(
+            Status.FAIL,
+            "D001",
+            "service engine: Docker's default profile refuses mbind",
+            cause="The file gives the container no CAP_SYS_NICE.",
+            fixes=(Fix("compose", "cap_add:\n  - SYS_NICE", needs_restart=True),),
+            subject="compose.yaml service engine",
+            severity=Severity.HIGH,
+            location=Location("deploy/compose.yaml", 12, 5),
+        ),
+        finding(
+            Status.WARN,
+            "D001",
+            "the whole file is for another machine",
+            subject="100%: a,b | c # d",
+            location=Location("odd name,\udcff\n\x1b[31m:100%.yaml"),
+        ),
+        finding(
+            Status.WARN,
+            "K001",
+            "automatic NUMA balancing is on",
+            evidence=(Evidence("/proc/sys/kernel/numa_balancing", "1"),),
+            suppressed=Suppression("waiver", "measured: no effect here", "2026-12-31"),
+        ),
+        finding(
+            Status.FAIL,
+            "E001",
+            "mbind is refused",
+            subject="mbind",
+            suppressed=Suppression("baseline", "known to baseline.json"),
+        ),
+        finding(Status.UNKNOWN, "K013", "cannot read /sys/x: <&>\"' ]]> \udc80", subject="cpu"),
+        finding(
+            Status.ERROR, "", "plug-in: cannot be loaded: \x00\r\n::error::no", subject="plugins"
+        ),
+        finding(Status.INFO, "E009", "runs in Docker"),
+        finding(Status.PASS, "K002", "zone_reclaim_mode is 0"),
+        finding(Status.PASS, "T001", "node masks agree", subject="node 0"),
+        finding(Status.SKIP, "T001", "no CPUs", subject="node 2"),
+        finding(Status.SKIP, "K005", "this kernel has no weighted interleave"),
+    ),
+    exit_code=1,
+    seconds=0.42,
+    incomplete=("pid 4343: no such process",),
+    remarks=("waiver of K002 is not used: nothing here matches it",),
+)
