@@ -279,6 +279,12 @@ SAMPLES = {
     "stat": Sample(parsers.parse_stat, STAT),
     "sched": Sample(parsers.parse_sched, SCHED),
     "sysvipc_shm": Sample(parsers.parse_sysvipc_shm, SYSV),
+    "oom_kill": Sample(
+        parsers.parse_oom_kill,
+        b"oom-kill:constraint=CONSTRAINT_MEMORY_POLICY,nodemask=1,cpuset=/,mems_allowed=0-1,"
+        b"global_oom,task_memcg=/system.slice/vllm.service,task=vllm,pid=4242,uid=1000",
+        False,
+    ),
     "policy": Sample(
         lambda data: parsers.parse_policy(data.decode("latin-1")), b"bind=static:0-1,8", False
     ),
