@@ -1,16 +1,17 @@
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numadoctor.model import Evidence, Finding, Fix, Report, Status
+from numadoctor.model import Evidence, Finding, Fix, Report, Status, Suppression
 from numadoctor.report.terminal import Terminal, columns, sanitise
 from numadoctor.report.text import render
 from numadoctor.report.verdict import headline, verdict
-from tests.report.reports import FIT, FULL, finding, reports
+from tests.report.reports import FIT, FULL, GATE, finding, reports
 
 GOLDEN = Path(__file__).parent / "golden"
 PAINT = re.compile("\x1b\\[[0-9;]*m")
@@ -19,6 +20,8 @@ PAINT = re.compile("\x1b\\[[0-9;]*m")
 @pytest.mark.parametrize(
     ("name", "terminal", "verbose"),
     [
+        ("gate-80", Terminal(80), False),
+        ("gate-80-verbose", Terminal(80), True),
         ("full-80", Terminal(80), False),
         ("full-80-verbose", Terminal(80), True),
         ("full-40", Terminal(40), False),
@@ -28,7 +31,7 @@ PAINT = re.compile("\x1b\\[[0-9;]*m")
 )
 def test_golden(name: str, terminal: Terminal, verbose: bool) -> None:
     """``NUMADOCTOR_GOLDEN=write`` writes the files anew; read what changed before committing."""
-    text = render(FULL, terminal, verbose=verbose)
+    text = render(FULL if name.startswith("full") else GATE, terminal, verbose=verbose)
     path = GOLDEN / f"{name}.txt"
     if os.environ.get("NUMADOCTOR_GOLDEN") == "write":
         path.write_text(text)
@@ -135,9 +138,31 @@ def test_nothing_hostile_reaches_the_terminal(
 def test_no_text_forges_a_finding(given_report: Report) -> None:
     lines = render(given_report, Terminal(80)).splitlines()
     forged = [line for line in lines if re.match("(FAIL|WARN|ERROR) ", line)]
-    problems = [f for f in given_report.findings if f.status in (S.FAIL, S.WARN, S.ERROR)]
+    bad = (S.FAIL, S.WARN, S.ERROR)
+    problems = [f for f in given_report.findings if f.status in bad and not f.suppressed]
     assert len(forged) <= len(problems)
     assert bool(forged) is bool(problems)
+
+
+def suppressed(status: Status, kind: str = "waiver") -> Report:
+    one = replace(finding(status, "K001", "m"), suppressed=Suppression(kind, "why"))
+    return Report("h", "", (one, finding(S.PASS, "K002", "m")), 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("given_report", "words"),
+    [
+        (suppressed(S.FAIL), "h: fit, with exceptions · 1 waived, 1 passed"),
+        (suppressed(S.WARN, "baseline"), "h: fit, with exceptions · 1 in the baseline, 1 passed"),
+        # Waived or not: nobody looked.
+        (suppressed(S.UNKNOWN), "h: fit as far as seen · 1 waived, 1 passed"),
+    ],
+)
+def test_what_does_not_count_is_told(given_report: Report, words: str) -> None:
+    assert headline(given_report) == words
+    text = render(given_report, Terminal(80), verbose=True)
+    assert "Waivers and settings\n  K001  m (" in text
+    assert ": why)\n" in text
 
 
 def test_a_hosts_name_cannot_forge_lines() -> None:
