@@ -55,16 +55,23 @@ EXACT = "check --exact tells it, and holds the process up for as long as numasta
 _NAME_LENGTH = 60
 
 
+class NotExamined(Undecided):
+    """None of the processes could be examined; the reason tells it all."""
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 def looked_at(host: "Host", target: Target) -> Examination:
     """The examination of the processes in ``target.together``, their memory measured.
 
-    :raises Undecided: none of them could be examined
+    :raises NotExamined: none of them could be examined
     """
     found = examination(host, target.together)
     if not found.processes:
         problems = [p.problem for p in found.placement.processes if p.problem]
         reason = problems[0] if problems else "no process is left"
-        raise Undecided("the memory of the process", None, reason)
+        raise NotExamined(f"/proc/{target.together[0].pid}", None, reason)
     return found
 
 

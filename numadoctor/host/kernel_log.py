@@ -54,5 +54,5 @@ def oom_lines() -> dict[str, Any]:
 def _error(error: OSError) -> Denied | Missing:
     number = error.errno or 0
     if number in (errno.EACCES, errno.EPERM):
-        return Denied(DEVICE, number, "", "dmesg as root, or CAP_SYSLOG")
+        return Denied(DEVICE, number, "", "run as root, or with CAP_SYSLOG")
     return Missing(DEVICE, number)

@@ -37,6 +37,8 @@ def head(placement: ProcessPlacement, gpus: int | None) -> str:
     parts = [who(placement.processes)]
     if gpus:
         parts.append(counted(gpus, "GPU"))
+    if all(process.problem for process in placement.processes):
+        return ", ".join(parts)
     parts.append(f"{amount(placement.resident)} resident")
     if placement.method is Method.SAMPLED:
         widest = max(map(half_width, placement.nodes.values()), default=0.0)
