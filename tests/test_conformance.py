@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 from numadoctor.engine.discovery import discover
-from numadoctor.engine.registry import FAMILIES, Check
+from numadoctor.engine.registry import FAMILIES, Check, Scope
 from numadoctor.engine.runner import run
 from numadoctor.host import FolderRoot, Host, open_root, sample_names
 from numadoctor.host.cgroup import read_cgroup
@@ -22,7 +22,9 @@ from numadoctor.host.facts import FACTS
 from numadoctor.host.root import FACTS as FACTS_FOLDER
 from numadoctor.host.runtime import read_runtimes
 from numadoctor.host.virtual import read_virtual
+from numadoctor.lint.documents import KINDS
 from numadoctor.model import Finding, Status, Undecided
+from tests.lint.examples import lint_tree
 from tests.trees import Tree, parse_tree
 
 ROOT = Path(__file__).parents[1]
@@ -80,6 +82,9 @@ def test_declaration(check: Check) -> None:
 def test_needs_are_paths_or_facts(check: Check) -> None:
     assert len(set(check.needs)) == len(check.needs)
     for need in check.needs:
+        if check.scope is Scope.FILE:
+            assert need.removeprefix("kind ") in KINDS, need
+            continue
         fact = need.removeprefix("fact ")
         assert need.startswith("/") if fact == need else fact in FACTS, need
         assert not need.endswith("/")
@@ -174,6 +179,11 @@ def try_on(check: Check, where: str, host: Host, tree: Tree) -> Tried:
     return Tried(where, findings, frozenset(asked - {"/proc/sys/kernel/hostname"}))
 
 
+def _linted(check: Check, path: Path, scratch: Path) -> tuple[Finding, ...]:
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        return lint_tree(check, parse_tree(path.read_text()), Path(folder) / "root").findings
+
+
 @cache
 def sample_host(name: str) -> Host:
     """One for all checks: it remembers what it read."""
@@ -184,6 +194,9 @@ def sample_host(name: str) -> Host:
 def tried(id: str, scratch: Path) -> tuple[Tried, ...]:
     """The check on its examples and on every sample host."""
     check = CATALOGUE.checks[id]
+    if check.scope is Scope.FILE:
+        return tuple(Tried(path.name, _linted(check, path, scratch), frozenset())
+                     for path in examples(check))  # fmt: skip
     found = [
         Tried(f"sample:{name}", run(sample_host(name), [check]).findings, frozenset())
         for name in sample_names()

@@ -94,6 +94,7 @@ ARROWS = {
     "numadoctor.evidence": ("numadoctor.model", "numadoctor.host"),
     "numadoctor.engine": ("numadoctor.model", "numadoctor.host", "numadoctor.checks"),
     "numadoctor.placement": ("numadoctor.model", "numadoctor.host", "numadoctor.kernel"),
+    "numadoctor.lint": ("numadoctor.model", "numadoctor.host", "numadoctor.kernel"),
     # Plans that people write are read as deployment files are.
     "numadoctor.planning": (
         "numadoctor.model", "numadoctor.host", "numadoctor.kernel", "numadoctor.lint",
@@ -121,11 +122,13 @@ def test_nobody_imports_the_command_line_but_itself() -> None:
 # What a check may have beside the host that it is given: pure functions.
 _FOR_CHECKS = (
     "numadoctor.checks", "numadoctor.engine", "numadoctor.host", "numadoctor.kernel",
-    "numadoctor.model", "numadoctor.placement",
+    "numadoctor.model", "numadoctor.placement", "numadoctor.planning",
+    "numadoctor.lint",
 )  # fmt: skip
 _REACHES_THE_MACHINE = (
     "numadoctor.host.root", "numadoctor.host.facts", "numadoctor.kernel.syscalls",
     "numadoctor.kernel.probe", "numadoctor.kernel.child", "numadoctor.kernel.process",
+    "numadoctor.planning.documents", "numadoctor.lint.reading",
 )  # fmt: skip
 _STANDARD = {
     "collections",
@@ -162,6 +165,7 @@ HEAVY = {
     "pynvml",
     "pyroute2",
     "tabulate",
+    "yaml",
     "importlib.metadata",
     "asyncio",
     "email",

@@ -15,7 +15,8 @@ A ``.tree`` file is a txtar archive: a few header lines, then one section a file
 ``use NAME`` starts from a sample host of fixtures/, ``pid N`` examines that process and
 its descendants instead of the caller. ``expect STATUS [SUBJECT]``
 is a finding the check must give, ``says`` and ``never`` are texts that must and
-must not stand in its findings, ``launcher`` one a fix must be for. A section
+must not stand in its findings, ``launcher`` one a fix must be for; ``lint static`` and
+``lint runtime=NAME=VERSION`` are options of lint. A section
 makes a file, a symbolic link, a path that gives an errno, or removes one.
 """
 
@@ -48,6 +49,7 @@ class Tree:
     says: list[str] = field(default_factory=list)
     never: list[str] = field(default_factory=list)
     launchers: list[str] = field(default_factory=list)
+    lint: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
@@ -140,6 +142,8 @@ def parse_tree(text: str) -> Tree:
             getattr(tree, word).append(rest)
         elif word == "launcher":
             tree.launchers.append(rest)
+        elif word == "lint":
+            tree.lint.append(rest)
         else:
             raise ValueError(f"tree header {line!r} is not understood")
     for section in sections:

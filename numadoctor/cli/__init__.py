@@ -13,8 +13,10 @@ COMMANDS = {
     "check": "Examine this machine, or a process, and give a verdict.",
     "explain": "Tell what a check looks at, why it matters and how to fix it.",
     "interleave": "Allocate a pool by first touch and one that is placed, and compare.",
+    "lint": "Judge deployment files before anything runs.",
     "list": "List the checks and the sample hosts there are.",
     "maps": "Show where the memory of a process is, by mapping and node.",
+    "plan": "Choose GPUs, nodes, CPUs and NICs for each instance, and print how to start it so.",
     "syscalls": "Tell which NUMA system calls work here, and who blocks the others.",
     "topology": "Show nodes, CPUs, memory, distances and the devices on each node.",
 }

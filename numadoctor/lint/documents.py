@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from numadoctor.host.parsers.nccl import NcclTopology, parse_nccl_topology
 from numadoctor.lint import compose, docker, kubernetes, lines, units
-from numadoctor.lint.nodes import Mapping, Node, Refused, Word
+from numadoctor.lint.nodes import Mapping, Node, Refused, Unsettled, Word
 from numadoctor.lint.reading import Source, is_shell, read_file
 from numadoctor.lint.shell import Command, expanded, parse_shell
 from numadoctor.lint.workloads import Workload
@@ -116,19 +116,22 @@ class Files:
             if self.machine is not None:
                 on_machine = path if path.startswith("/") else folder + path
                 try:
-                    return read_profile(Source(on_machine, self.machine.read(on_machine)))
+                    return read_profile(on_machine, self.machine.read(on_machine))
                 except Missing:
                     pass
             # A profile that will be copied there usually lies beside the manifests.
             for document in self.documents:
                 same = os.path.basename(document.file) == os.path.basename(path)
                 if document.kind == "seccomp" and same:
-                    return read_profile(Source(document.file, document.data))
-            raise Undecided(
-                str(word.location), None, f"the seccomp profile {path} is not at hand",
+                    return read_profile(document.file, document.data)
+            raise Unsettled(
+                word.location, f"the seccomp profile {path} is not at hand",
                 "lint it together with this file, or give the machine with --sysroot",
             )  # fmt: skip
-        return read_profile(read_file(os.path.join(os.path.dirname(word.file), path)))
+        source = read_file(os.path.join(os.path.dirname(word.file), path))
+        if source.refused:
+            raise Unsettled(word.location, f"the profile {path}: {source.refused.reason}")
+        return read_profile(source.path, source.data)
 
 
 def gather(sources: Iterable[Source], files: Files) -> Files:

@@ -12,10 +12,9 @@ from numadoctor.kernel.seccomp import (
     parse_profile,
 )
 from numadoctor.kernel.seccomp.actions import Action
-from numadoctor.lint.nodes import Mapping, Node, Refused, Unsettled
-from numadoctor.lint.reading import Source
+from numadoctor.lint.nodes import Mapping, Node, Unsettled
 from numadoctor.lint.workloads import Workload, capability
-from numadoctor.model import Location, Undecided
+from numadoctor.model import Location
 
 if TYPE_CHECKING:
     from numadoctor.lint.documents import Files
@@ -105,19 +104,15 @@ def _runtime(workload: Workload, files: "Files") -> str:
     return files.runtime or "kubernetes"
 
 
-def read_profile(source: Source) -> Profile:
+def read_profile(file: str, data: bytes) -> Profile:
     """The seccomp profile in a file.
 
-    :raises Undecided: it cannot be read, or is no profile (Unsettled, with the place)
+    :raises Unsettled: it is no profile; with the place of what is wrong
     """
     try:
-        if source.refused:
-            raise source.refused
-        return parse_profile(source.data)
-    except Refused as error:
-        raise Undecided(source.path, None, error.reason) from None
+        return parse_profile(data)
     except ProfileError as error:
-        place = Location(source.path, error.line or None, error.column or None)
+        place = Location(file, error.line or None, error.column or None)
         raise Unsettled(place, f"no seccomp profile: {_brief(error)}") from None
 
 

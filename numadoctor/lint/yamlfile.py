@@ -79,8 +79,9 @@ class _Builder:
         self.file, self.text = file, text
         self.count = self.merged = 0
         self.anchors: dict[str, Node] = {}
-        # Open collections, innermost last, each with the name that waits for its value.
-        self.open: list[tuple[Mapping | Sequence, list[Word]]] = []
+        # Open collections, innermost last, each with the name that waits for its value and
+        # with what its merge keys name: that may still be filled when it is met.
+        self.open: list[tuple[Mapping | Sequence, list[Word], list[Node]]] = []
         self.root: Node | None = None
 
     def take(self, kind: str, event: Any) -> Node | None:
@@ -96,9 +97,11 @@ class _Builder:
             self._add(node, event)
             if len(self.open) >= DEEPEST:
                 raise Refused(f"more than {DEEPEST} levels deep", node.line, node.column)
-            self.open.append((node, []))
+            self.open.append((node, [], []))
         elif kind in ("MappingEndEvent", "SequenceEndEvent"):
-            self.open.pop()
+            node, _, named = self.open.pop()
+            for source in named:
+                self._merge(node, source)
         elif kind == "AliasEvent":
             self._alias(event)
         elif kind == "DocumentStartEvent":
@@ -140,7 +143,7 @@ class _Builder:
         if not self.open:
             self.root = node
             return
-        parent, waiting = self.open[-1]
+        parent, waiting, named = self.open[-1]
         if isinstance(parent, Sequence):
             parent.items.append(node)
         elif not waiting:
@@ -148,21 +151,23 @@ class _Builder:
             name = node if isinstance(node, Word) else Word(self.file, node.line, node.column, "")
             waiting.append(name)
         else:
-            self._enter(parent, waiting.pop(), node)
+            self._enter(parent, waiting.pop(), node, named)
 
-    def _enter(self, parent: Mapping, name: Word, node: Node) -> None:
+    def _enter(self, parent: Mapping, name: Word, node: Node, named: list[Node]) -> None:
         if name.text == "<<" and not name.style:
-            for source in node.items if isinstance(node, Sequence) else [node]:
-                self._merge(parent, source)
+            named.append(node)
             return
-        known = parent.entries.get(name.text)
-        # What a merge brought has its name elsewhere, and is meant to be replaced.
-        if known and (known[0].line, known[0].column) >= (parent.line, parent.column):
+        if name.text in parent.entries:
             parent.repeated.append(name)
         parent.entries[name.text] = (name, node)
 
-    def _merge(self, parent: Mapping, source: Node) -> None:
-        if not isinstance(source, Mapping) or source is parent:
+    def _merge(self, parent: Node, source: Node) -> None:
+        """Enter what ``<<`` names, where the mapping has no such name itself."""
+        if isinstance(source, Sequence):
+            for item in source.items:
+                if not isinstance(item, Sequence):
+                    self._merge(parent, item)
+        if not isinstance(source, Mapping) or not isinstance(parent, Mapping) or source is parent:
             return
         self.merged += len(source.entries) + 1
         if self.merged > _MOST_MERGED:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from numadoctor.engine import Scope
 from numadoctor.engine.discovery import discover
 from numadoctor.engine.runner import run
 from numadoctor.host import FolderRoot, Host
 from numadoctor.model import Finding, Status
+from tests.lint.examples import lint_tree
 from tests.trees import parse_tree
 
 HERE = Path(__file__).parent
@@ -29,9 +31,14 @@ def text_of(finding: Finding) -> str:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_example(path: Path, scratch: Path) -> None:
     tree = parse_tree(path.read_text())
-    host = Host(FolderRoot(str(tree.build(scratch / "root"))))
-    report = run(host, [CATALOGUE.checks[path.parent.name]], tree.targets(host))
-    statuses = [finding.status.value for finding in report.findings]
+    check = CATALOGUE.checks[path.parent.name]
+    if check.scope is Scope.FILE:
+        report = lint_tree(check, tree, scratch / "root")
+    else:
+        host = Host(FolderRoot(str(tree.build(scratch / "root"))))
+        report = run(host, [check], tree.targets(host))
+    # A check of files says nothing where there is nothing for it.
+    statuses = [finding.status.value for finding in report.findings] or ["skip"]
     shown = "\n\n".join(f"{f.status.value} {f.subject}\n{text_of(f)}" for f in report.findings)
     assert min(statuses, key=WORST_FIRST.index) == path.stem.partition("-")[0], shown
     for status, subject in tree.expect:

@@ -1,0 +1,450 @@
+"""CPUs and memory nodes that files name: bound together, there, and not taken twice."""
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations, product, takewhile
+from typing import TYPE_CHECKING
+
+from numadoctor.engine import Scope, check
+from numadoctor.host import parsers
+from numadoctor.lint.bindings import (
+    CPU_NODES,
+    CPUS,
+    NODES,
+    Binding,
+    bindings,
+    binds_memory,
+    of_unit,
+)
+from numadoctor.lint.documents import Document
+from numadoctor.lint.engines import is_engine, needs
+from numadoctor.lint.workloads import Workload
+from numadoctor.model import (
+    Finding,
+    Fix,
+    ParseError,
+    Severity,
+    Undecided,
+    fail,
+    passed,
+    warn,
+)
+
+from ._deployment import (
+    CONTAINERS,
+    edit,
+    for_each,
+    ids,
+    in_file,
+    known_ids,
+    launcher,
+    seen,
+    undecided,
+)
+from ._words import cpus_text, nodes_text
+
+if TYPE_CHECKING:
+    from numadoctor.host import Host
+
+# A list of nodes with more members than any machine has sockets is a list of CPUs.
+_MANY_NODES = 16
+
+
+@check(
+    "D005",
+    name="cpus-bound-memory-not",
+    needs=CONTAINERS,
+    scope=Scope.FILE,
+    severity=Severity.MEDIUM,
+)
+def cpus_bound_memory_not(host: "Host | None", document: Document) -> Iterator[Finding]:
+    """CPUs are bound to a part of the machine, and memory is left to chance.
+
+    Why it matters
+        A cpuset, CPUAffinity=, taskset or numactl --cpunodebind decide where threads run.
+        Memory then comes from the node of the CPU that touches it first, but only as long as
+        that node has free memory: page cache of the model's files fills it, and the rest of
+        the pool lies on the other node without a word.
+
+    When it is harmless
+        With few and small processes on an empty machine, or where the CPUs span all nodes.
+
+    Fix
+        Bind memory where the CPUs are bound: `--cpuset-mems` for Docker and podman,
+        `--membind` for numactl, and for a unit
+
+            [Service]
+            NUMAPolicy=bind
+            NUMAMask=0
+
+        Compose has a key for CPUs (cpuset) and none for nodes: bind in the command
+        (numactl), or with docker update before the start.
+
+    Source
+        cpuset(7); numactl(8); systemd.exec(5), CPUAffinity= and NUMAPolicy=; Compose
+        specification, cpuset; docker-run(1)
+    """
+
+    def judge(workload: Workload) -> Iterator[Finding]:
+        bound = [b for b in bindings(workload) if b.what != NODES]
+        if not bound or (workload.launcher == "shell" and not _serves(workload, bound)):
+            return
+        if _spans_all(host, bound):
+            return
+        memory = [b.word for b in bindings(workload) if b.what == NODES]
+        if binds_memory(workload):
+            yield passed(
+                f"{bound[0].by} binds the CPUs, and the memory is bound as well",
+                subject=workload.name,
+                evidence=seen(*(b.word for b in bound), *memory),
+                location=bound[0].word.location,
+            )
+            return
+        nodes = _nodes_of(host, bound)
+        yield warn(
+            f"{bound[0].by} {bound[0].word.settled()} binds the CPUs, and nothing the memory",
+            subject=workload.name,
+            cause="Memory is local only while the node has free pages; then it goes elsewhere.",
+            evidence=seen(*(b.word for b in bound)),
+            fixes=_bind_memory(workload, bound[0], nodes),
+            location=bound[0].word.location,
+        )
+
+    yield from for_each(document, judge)
+    if document.kind == "systemd":
+        yield from _unit_bound(host, document)
+
+
+def _serves(workload: Workload, bound: list[Binding]) -> bool:
+    # taskset is used for all sorts of small programs.
+    return is_engine(workload) or any(b.by.startswith("numactl") for b in bound)
+
+
+def _unit_bound(host: "Host | None", document: Document) -> Iterator[Finding]:
+    unit = document.content
+    subject = f"unit {unit.name}"
+    found = of_unit(unit)
+    cpus = [b for b in found if b.what == CPUS]
+    policy = unit.last("NUMAPolicy")
+    masks = [b for b in found if b.what == NODES]
+    if policy and policy.value.text not in ("default", "local") and not masks:
+        yield warn(
+            f"NUMAPolicy={policy.value.text} without NUMAMask= names no nodes",
+            subject=subject,
+            cause="systemd refuses the policy, or it acts on no node.",
+            evidence=seen(policy.value),
+            fixes=[_unit_fix(policy.value.text, _nodes_of(host, cpus))],
+            location=policy.value.location,
+        )
+        return
+    if not cpus or cpus[0].word.text == "numa" or _spans_all(host, cpus):
+        return
+    told = {binding.by for binding in masks}
+    if (policy and policy.value.text != "default") or "AllowedMemoryNodes" in told:
+        yield passed(
+            f"{cpus[0].by}= binds the CPUs, and the memory is bound as well",
+            subject=subject,
+            evidence=seen(cpus[0].word, policy.value if policy else masks[0].word),
+            location=cpus[0].word.location,
+        )
+        return
+    if any(binds_memory(workload) for workload in document.workloads):
+        return
+    yield warn(
+        f"{cpus[0].by}={cpus[0].word.text} binds the CPUs, and no NUMAPolicy= the memory",
+        subject=subject,
+        cause="Memory is local only while the node has free pages; then it goes elsewhere.",
+        evidence=seen(cpus[0].word),
+        fixes=[_unit_fix("bind", _nodes_of(host, cpus))],
+        location=cpus[0].word.location,
+    )
+
+
+def _unit_fix(policy: str, nodes: str) -> Fix:
+    text = f"[Service]\nNUMAPolicy={policy}\nNUMAMask={nodes}"
+    return Fix("systemd", text, needs_root=True, needs_restart=True, persists=True)
+
+
+def _spans_all(host: "Host | None", bound: Iterable[Binding]) -> bool:
+    """Whether the CPUs of the machine are all in one of the lists."""
+    if host is None:
+        return any(b.word.text.strip().lower() == "all" for b in bound)
+    everyone = set(host.topology.online_cpus)
+    return any(
+        b.what == CPUS and everyone and set(known_ids(b.word) or ()) >= everyone for b in bound
+    ) or any(b.word.text.strip().lower() == "all" for b in bound)
+
+
+def _nodes_of(host: "Host | None", bound: Iterable[Binding]) -> str:
+    """The nodes that lists of CPUs are on, or NODES where the machine is not known."""
+    bound = list(bound)
+    for binding in bound:
+        if binding.what == CPU_NODES and (nodes := known_ids(binding.word)):
+            return parsers.format_list(nodes)
+    if host is None:
+        return "NODES"
+    cpus = {cpu for b in bound if b.what == CPUS for cpu in known_ids(b.word) or ()}
+    nodes = tuple(node.id for node in host.topology.nodes if set(node.cpus) & cpus)
+    return parsers.format_list(nodes) if nodes else "NODES"
+
+
+def _bind_memory(workload: Workload, first: Binding, nodes: str) -> list[Fix]:
+    if first.by.startswith("numactl"):
+        return [Fix("numactl", f"numactl --membind={nodes} …\n# beside {first.by}", False, True)]
+    if first.by == "taskset":
+        return [Fix("numactl", f"numactl --membind={nodes} …\n# in front of it", False, True)]
+    if workload.launcher in ("docker", "podman"):
+        return [edit(workload, f"--cpuset-mems {nodes}", f"in {workload.name}")]
+    if workload.launcher == "quadlet":
+        return [edit(workload, f"PodmanArgs=--cpuset-mems={nodes}")]
+    return [
+        edit(
+            workload,
+            f"docker update --cpuset-mems {nodes} CONTAINER",
+            "after create, before start; Compose has no key for it",
+        )
+    ]
+
+
+@check(
+    "D006",
+    name="named-cpus-and-nodes",
+    needs=CONTAINERS,
+    scope=Scope.FILE,
+    severity=Severity.HIGH,
+)
+def named_cpus_and_nodes(host: "Host | None", document: Document) -> Iterator[Finding]:
+    """Lists of CPUs and nodes that are no lists, contradict each other, or are not there.
+
+    Why it matters
+        A container whose cpuset names a node or CPU that the machine lacks does not start.
+        numactl asked for a node outside of the cpuset is answered EINVAL, which reads as if
+        the node were missing; CPUs outside of it are refused the same way. A list of CPUs
+        given where nodes are expected is a common slip of the hand.
+
+    When it is harmless
+        Never; without --sysroot the lists are compared with each other alone, and not with a
+        machine.
+
+    Fix
+        Name nodes that are there and inside of the cpuset, or widen the cpuset.
+
+    Source
+        cpuset(7); set_mempolicy(2), EINVAL; sched_setaffinity(2), EINVAL; numactl(8);
+        runc, config-linux.md (cpus and mems)
+    """
+
+    def judge(workload: Workload) -> Iterator[Finding]:
+        yield from _judge_lists(host, workload.name, launcher(workload), bindings(workload))
+
+    yield from for_each(document, judge)
+    if document.kind == "systemd":
+        unit = document.content
+        found = of_unit(unit)
+        try:
+            yield from _judge_lists(host, f"unit {unit.name} settings", "systemd", found)
+        except Undecided as error:
+            yield undecided(error, f"unit {unit.name} settings", found[0].word.location)
+
+
+def _judge_lists(
+    host: "Host | None", subject: str, by: str, found: list[Binding]
+) -> Iterator[Finding]:
+    parsed: list[tuple[Binding, frozenset[int]]] = []
+    wrong = False
+    for binding in found:
+        try:
+            members = ids(binding.word, binding.what)
+        except ParseError as error:
+            wrong = True
+            yield _wrong(binding, subject, by, str(error), "It is refused when it is used.")
+            continue
+        if members is None:
+            continue
+        parsed.append((binding, frozenset(members)))
+        if host is not None:
+            for finding in _against(host, subject, by, binding, frozenset(members)):
+                wrong = True
+                yield finding
+    for finding in (*_cpus_for_nodes(subject, by, parsed), *_outside(subject, by, parsed)):
+        wrong = True
+        yield finding
+    if parsed and not wrong:
+        where = "are there on the machine" if host else "are lists, and contradict no other"
+        yield passed(
+            f"the CPUs and nodes that are named {where}",
+            subject=subject,
+            evidence=seen(*(binding.word for binding, _ in parsed)),
+            location=parsed[0][0].word.location,
+        )
+
+
+def _wrong(
+    binding: Binding, subject: str, by: str, message: str, cause: str, to: str = ""
+) -> Finding:
+    fix = to or f"# correct the list of line {binding.word.line}"
+    return fail(
+        f"{binding.by}: {message}",
+        subject=subject,
+        cause=cause,
+        evidence=seen(binding.word),
+        fixes=[in_file(binding.word, fix, by=by)],
+        location=binding.word.location,
+    )
+
+
+def _against(
+    host: "Host", subject: str, by: str, binding: Binding, members: frozenset[int]
+) -> Iterator[Finding]:
+    topology = host.topology
+    if binding.what == CPUS:
+        there = frozenset(topology.online_cpus)
+        missing = members - there
+        if there and missing:
+            text = f"{cpus_text(missing)} of {binding.word.text} are not there, or offline"
+            cause = f"The machine has {cpus_text(there)} online."
+            to = f"{parsers.format_list(members & there)}" if members & there else ""
+            yield _wrong(binding, subject, by, text, cause, to)
+        return
+    nodes = {node.id: node for node in topology.nodes}
+    missing = members - set(nodes)
+    if missing:
+        text = f"{nodes_text(missing)} of {binding.word.text} are not there"
+        cause = f"The machine has {nodes_text(nodes)}."
+        if missing & set(topology.online_cpus):
+            cause += " The numbers look like CPUs."
+        kept = members & set(nodes)
+        yield _wrong(binding, subject, by, text, cause, parsers.format_list(kept) if kept else "")
+        return
+    if binding.what == NODES:
+        empty = {n for n in members if nodes[n].memory_bytes == 0}
+        if empty == members:
+            text = f"{nodes_text(empty)} has no memory"
+            yield _wrong(binding, subject, by, text, "Binding to it is answered EINVAL.")
+
+
+def _cpus_for_nodes(
+    subject: str, by: str, parsed: list[tuple[Binding, frozenset[int]]]
+) -> Iterator[Finding]:
+    cpus = {members for binding, members in parsed if binding.what == CPUS}
+    for binding, members in parsed:
+        if binding.what == NODES and len(members) > _MANY_NODES and members in cpus:
+            yield _wrong(
+                binding, subject, by,
+                f"{binding.word.text} are the CPUs, given where nodes are expected",
+                "Few machines have so many nodes; the container or program is refused.",
+                "# the nodes of these CPUs: numactl --hardware",
+            )  # fmt: skip
+
+
+def _outside(
+    subject: str, by: str, parsed: list[tuple[Binding, frozenset[int]]]
+) -> Iterator[Finding]:
+    for outer, allowed in parsed:
+        for inner, members in parsed:
+            if not outer.outer or inner.outer or inner.what != outer.what:
+                continue
+            beyond = members - allowed
+            if beyond == members or (beyond and not inner.soft and inner.what == CPUS):
+                words = cpus_text if inner.what == CPUS else nodes_text
+                yield _wrong(
+                    inner, subject, by,
+                    f"{words(beyond)} of {inner.word.text} not allowed here: {outer.by} holds "
+                    f"{outer.word.text}",
+                    "It is answered EINVAL, though the machine may have what is named.",
+                    f"{parsers.format_list(allowed | members)}\n"
+                    f"# {outer.by} in line {outer.word.line}, or fewer in line {inner.word.line}",
+                )  # fmt: skip
+
+
+@check(
+    "D018",
+    name="cpus-taken-twice",
+    needs=("kind compose", "kind shell", "kind systemd"),
+    scope=Scope.FILE,
+    severity=Severity.MEDIUM,
+)
+def cpus_taken_twice(host: "Host | None", document: Document) -> Iterator[Finding]:
+    """Two workloads that run beside each other are bound to the same CPUs.
+
+    Why it matters
+        Engines keep CPU threads busy (scheduling, tokenisation, copies, OpenMP). Two that
+        are bound to common CPUs take turns on them, whatever else is idle; the delay shows
+        as jitter between tokens, and in no utilisation of the whole machine.
+
+    When it is harmless
+        For workloads that never run at the same time, or a small helper beside an engine.
+
+    Fix
+        Give each its own CPUs, all of one node and with it the node's memory.
+        `numadoctor plan` lays instances out for a machine.
+
+    Source
+        cpuset(7); sched_setaffinity(2)
+    """
+    bound = list(_bound(document))
+    # Of two units each pair is told once, for the later file.
+    others = [b for earlier in _units_before(document) for b in _bound(earlier)]
+    clashes = 0
+    for (one, first, some), (other, second, more) in (
+        *combinations(bound, 2),
+        *product(others, bound),
+    ):
+        shared = some & more
+        if not shared or not (_matters(one) or _matters(other)):
+            continue
+        clashes += 1
+        yield warn(
+            f"{one.name} and {other.name} share {cpus_text(shared)}",
+            subject=f"{one.name} and {other.name}",
+            cause="They take turns on these CPUs, whatever else is idle.",
+            evidence=seen(first.word, second.word),
+            fixes=[
+                in_file(
+                    second.word,
+                    f"# CPUs of its own for {other.name} {_place(second)}",
+                    by=launcher(other),
+                )
+            ],
+            location=second.word.location,
+        )
+    if len(bound) + len(others) > 1 and bound and not clashes:
+        yield passed(
+            f"{len(bound) + len(others)} workloads have CPUs, no engine those of another",
+            subject=document.subject,
+            evidence=seen(*(binding.word for _, binding, _ in bound)),
+            location=bound[0][1].word.location,
+        )
+    for workload in document.workloads:
+        if workload.cpus and workload.cpus.open:
+            try:
+                workload.cpus.settled()
+            except Undecided as error:
+                yield undecided(error, workload.name, workload.cpus.location)
+
+
+def _units_before(document: Document) -> list[Document]:
+    if document.kind != "systemd":
+        return []
+    units = [other for other in document.files.documents if other.kind == "systemd"]
+    return list(takewhile(lambda other: other is not document, units))
+
+
+def _place(binding: Binding) -> str:
+    return f"in line {binding.word.line}"
+
+
+def _matters(workload: Workload) -> bool:
+    return is_engine(workload) or bool(needs(workload))
+
+
+def _bound(document: Document) -> Iterator[tuple[Workload, Binding, frozenset[int]]]:
+    """Workloads that may run at the same time, with the CPUs that each is bound to."""
+    for workload in document.workloads:
+        if not workload.detached:
+            continue
+        lists = [b for b in bindings(workload) if b.what == CPUS and not b.word.open]
+        if workload.launcher == "systemd":
+            lists += [b for b in of_unit(document.content) if b.what == CPUS]
+        for binding in lists[:1]:
+            if members := known_ids(binding.word):
+                yield workload, binding, frozenset(members)
