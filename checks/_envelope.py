@@ -56,3 +56,11 @@ def memory_total(host: "Host") -> int | None:
         return host.parse("/proc/meminfo", parsers.parse_meminfo).get("MemTotal")
     except Undecided:
         return None
+
+
+def huge_page_label(size: int) -> str:
+    """2097152 is ``2MB``, as cgroup files write it (mem_fmt() in mm/hugetlb_cgroup.c)."""
+    for shift, unit in ((30, "GB"), (20, "MB")):
+        if size >= 1 << shift:
+            return f"{size >> shift}{unit}"
+    return f"{size >> 10}KB"

@@ -21,7 +21,7 @@ from numadoctor.model import (
 )
 from numadoctor.model.units import amount
 
-from ._envelope import for_target, memory_total, mount_line, mounts
+from ._envelope import for_target, huge_page_label, memory_total, mount_line, mounts
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -141,15 +141,7 @@ def _huge_pools(host: "Host") -> Iterator[_HugePool]:
         except ParseError:
             continue
         pages = host.integer(f"{folder}/{name}/nr_hugepages")
-        yield _HugePool(size, pages, _label(size))
-
-
-def _label(size: int) -> str:
-    """2097152 is ``2MB`` (mem_fmt() in mm/hugetlb_cgroup.c)."""
-    for shift, unit in ((30, "GB"), (20, "MB")):
-        if size >= 1 << shift:
-            return f"{size >> shift}{unit}"
-    return f"{size >> 10}KB"
+        yield _HugePool(size, pages, huge_page_label(size))
 
 
 def _huge_page_limits(host: "Host", target: Target, cgroup: Cgroup) -> Iterator[Finding]:
@@ -213,7 +205,7 @@ def _wants_huge_pages(host: "Host", target: Target) -> Evidence | None:
 
 def _raise_hugetlb(pool: _HugePool, path: str) -> tuple[Fix, ...]:
     gib = amount(pool.total)
-    unit = f"hugepages-{_label(pool.size).replace('B', 'i')}"
+    unit = f"hugepages-{huge_page_label(pool.size).replace('B', 'i')}"
     return (
         Fix(
             "kubernetes",

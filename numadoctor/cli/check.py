@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Count all pages of the processes, however long that holds them up.",
 )
+@click.option(
+    "--expect",
+    "expected",
+    metavar="PLAN",
+    help="Compare with this plan (YAML, TOML, JSON; - is standard input): the machine before a "
+    "start, or the processes that are named.",
+)
 @sysroot_option
 @gate_options
 def command(
@@ -39,6 +46,7 @@ def command(
     unit: str | None,
     tree: bool,
     exact: bool,
+    expected: str | None,
     sysroot: str | None,
     gate: Gate,
 ) -> int:
@@ -48,6 +56,8 @@ def command(
     host = open_host(sysroot)
     checks = gate.checks()
     choice = Choice(pids, name, cgroup, container, unit, tree)
+    if expected is not None:
+        _expect(host, expected, running=not choice.empty)
     targets, incomplete = choice.find(host)
     report = run(
         host,
@@ -61,6 +71,21 @@ def command(
     )
 
     return gate.finish(report)
+
+
+def _expect(host: "Host", file: str, *, running: bool) -> None:
+    """State the plan in ``file`` to the checks.
+
+    :param running: processes are compared with it, and not the machine
+    :raises click.ClickException: it is none
+    """
+    from numadoctor.planning.badplan import BadPlan
+    from numadoctor.planning.intent import plan_data, read_plan
+
+    try:
+        host.state("plan", {**plan_data(read_plan(file)), "running": running})
+    except BadPlan as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _about(

@@ -82,12 +82,18 @@ def _kernel_log() -> Any:
     return oom_lines()
 
 
+def _plan() -> Any:
+    """None: there is no plan but the one that ``check --expect`` states (``Host.state``)."""
+    return None
+
+
 FACTS: dict[str, Callable[..., Any]] = {
     "syscalls": _syscalls,
     "effect": _effect,
     "features": _features,
     "sysconf": _sysconf,
     "numactl": _numactl,
+    "plan": _plan,
     "shared_files": _shared_files,
     "kernel_log": _kernel_log,
     "nvml": _nvml,

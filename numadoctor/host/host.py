@@ -171,6 +171,10 @@ class Host:
         key = name if pid is None else f"{name}.{pid}"
         return _remembered(self._facts, key, lambda: self._ask(name, pid))
 
+    def state(self, name: str, value: Any) -> None:
+        """Take ``value``, JSON data, for a fact that the user states and no machine tells."""
+        self._facts[name] = value
+
     def _ask(self, name: str, pid: int | None) -> Any:
         if self.live:
             from numadoctor.host.facts import FACTS

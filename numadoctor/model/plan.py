@@ -51,7 +51,7 @@ class Instance:
     :ivar nodes: memory nodes of the pool
     :ivar shares: node id to bytes of the pool there, where they are not equal
     :ivar nics: PCI addresses, network interfaces or RDMA devices
-    :ivar match: a regular expression that its command line matches, or empty
+    :ivar match: text that its command line holds and those of the others do not, or empty
     """
 
     name: str

@@ -12,19 +12,12 @@ from typing import Any
 
 from numadoctor.lint.nodes import Mapping, Node, Refused, Sequence, Word
 from numadoctor.lint.yamlfile import MissingReader, parse_yaml
+from numadoctor.planning.badplan import BadPlan
 
 # A plan for a hundred instances has some 10,000 words.
 LIMIT = 1 << 20
 
 _TOML = re.compile(r"(?m)^\s*(\[\[?\s*[A-Za-z_\"']|[A-Za-z_-]+\s*=)")
-
-
-class BadPlan(ValueError):
-    """A plan that cannot be used: which file, where in it, and why, on one line."""
-
-    def __init__(self, file: str, place: str, reason: str) -> None:
-        where = ": ".join(part for part in (file, place) if part)
-        super().__init__(f"{where}: {' '.join(reason.split())}")
 
 
 def read_document(file: str) -> Node:

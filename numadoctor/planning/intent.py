@@ -9,7 +9,8 @@ from numadoctor.host import parsers
 from numadoctor.lint.nodes import Mapping, Node, Sequence, Word
 from numadoctor.model import ParseError
 from numadoctor.model.plan import Instance, Plan, PoolBacking, PoolPolicy
-from numadoctor.planning.documents import BadPlan, nodes_of, place_of, read_document
+from numadoctor.planning.badplan import BadPlan
+from numadoctor.planning.documents import nodes_of, place_of, read_document
 
 T = TypeVar("T")
 
@@ -250,14 +251,6 @@ class _Reader:
             found[int(name.text)] = size or 0
         return found or None
 
-    def pattern(self, node: Node, place: str) -> str | None:
-        text = self.text(node, place)
-        try:
-            re.compile(text or "")
-        except (re.error, RecursionError, OverflowError) as error:
-            self.wrong(node, place, f"no regular expression: {error}")
-        return text
-
     def parsed(self, node: Node, place: str, parse: Callable[[str], T]) -> T | None:
         text = self.text(node, place)
         try:
@@ -283,5 +276,5 @@ _READERS: dict[str, Callable[[_Reader, Node, str], Any]] = {
     "cpus": _Reader.ids,
     "nics": _Reader.words,
     "shares": _Reader.shares,
-    "match": _Reader.pattern,
+    "match": _Reader.text,
 }

@@ -100,20 +100,20 @@ def _shell(variables: dict[str, str]) -> str:
     return "".join(f"{name}={shlex.quote(value)} " for name, value in variables.items())
 
 
-def numactl_options(start: Start, *, cpus: bool = True) -> str:
+def numactl_options(instance: Instance, *, cpus: bool = True) -> str:
     """The options of numactl for the CPUs and the policy; empty where there is nothing to set."""
-    policy, several = start.instance.policy, len(start.instance.nodes or ()) > 1
+    policy, nodes = instance.policy, to_text(instance.nodes or ())
     # --preferred takes one node; several are a policy of their own (Linux 5.15).
-    preferred = "--preferred-many" if several else "--preferred"
+    preferred = "--preferred-many" if len(instance.nodes or ()) > 1 else "--preferred"
     option = {
         PoolPolicy.BIND: "--membind",
         PoolPolicy.INTERLEAVE: "--interleave",
         PoolPolicy.WEIGHTED: "--weighted-interleave",
         PoolPolicy.PREFERRED: preferred,
     }.get(policy or PoolPolicy.LOCAL)
-    words = [f"--physcpubind={start.cpus}"] if cpus and start.cpus else []
-    if option and start.nodes:
-        words.append(f"{option}={start.nodes}")
+    words = [f"--physcpubind={to_text(instance.cpus)}"] if cpus and instance.cpus else []
+    if option and nodes:
+        words.append(f"{option}={nodes}")
     elif policy is PoolPolicy.LOCAL:
         words.append("--localalloc")
     return " ".join(words)
@@ -132,7 +132,7 @@ def _numactl(start: Start) -> Snippet:
         notes.append("Needs numactl 2.0.19 and Linux 6.9.")
     elif start.instance.policy is PoolPolicy.PREFERRED and len(start.instance.nodes or ()) > 1:
         notes.append("Needs numactl 2.0.15 and Linux 5.15.")
-    text = f"{_shell(environment(start))}numactl {numactl_options(start)} {start.command}"
+    text = f"{_shell(environment(start))}numactl {numactl_options(start.instance)} {start.command}"
     return Snippet("numactl", text, tuple(notes))
 
 
@@ -159,7 +159,7 @@ def _systemd(start: Start) -> Snippet:
     command = start.command
     if policy not in _SYSTEMD_POLICIES or (policy is PoolPolicy.PREFERRED and several):
         notes.append("systemd has no word for this policy: numactl sets it.")
-        command = f"/usr/bin/numactl {numactl_options(start, cpus=False)} {start.command}"
+        command = f"/usr/bin/numactl {numactl_options(start.instance, cpus=False)} {start.command}"
     else:
         lines.append(f"NUMAPolicy={_SYSTEMD_POLICIES[policy]}")
         if policy is not PoolPolicy.LOCAL:
@@ -172,7 +172,7 @@ def _inside(start: Start) -> str:
     """The command in a container whose CPUs and nodes are set from outside."""
     policy = start.instance.policy or PoolPolicy.LOCAL
     if policy.spreads or policy is PoolPolicy.PREFERRED:
-        return f"numactl {numactl_options(start, cpus=False)} {start.command}"
+        return f"numactl {numactl_options(start.instance, cpus=False)} {start.command}"
     # Bound by the cpuset: no call is needed, and no capability.
     return start.command
 
@@ -242,7 +242,7 @@ def _compose(start: Start) -> Snippet:
             "        reservations:",
             f"          devices: [{{driver: nvidia, device_ids: {ids}, capabilities: [gpu]}}]",
         ]
-    options = numactl_options(start, cpus=False)
+    options = numactl_options(start.instance, cpus=False)
     lines.append(f"    command: {json.dumps(f'numactl {options} {start.command}')}")
     notes = ("Compose has no key for memory nodes: numactl in the image binds, for which SYS_NICE "
              "opens the calls.",)  # fmt: skip
@@ -305,7 +305,7 @@ def _slurm(start: Start) -> Snippet:
     if policy is PoolPolicy.BIND:
         words.append(f"--mem-bind=mask_mem:{_mask(start.instance.nodes or ())}")
     elif policy is not PoolPolicy.LOCAL:
-        command = f"numactl {numactl_options(start, cpus=False)} {start.command}"
+        command = f"numactl {numactl_options(start.instance, cpus=False)} {start.command}"
         notes.append("srun binds or prefers and has no interleave: numactl sets the policy.")
     notes.append(
         "Binding needs TaskPlugin=task/affinity, and a job that has the whole machine: masks "
@@ -355,7 +355,9 @@ def _vllm_cpu(start: Start) -> Snippet:
     variables = {"VLLM_CPU_OMP_THREADS_BIND": start.cpus}
     if start.gib:
         variables["VLLM_CPU_KVCACHE_SPACE"] = str(start.gib)
-    text = f"{_shell(variables)}numactl {numactl_options(start, cpus=False)} vllm serve MODEL"
+    text = (
+        f"{_shell(variables)}numactl {numactl_options(start.instance, cpus=False)} vllm serve MODEL"
+    )
     return Snippet("vllm", text, ("For the CPU backend, the plan having no GPU.",))
 
 
@@ -385,7 +387,7 @@ def _lightllm(start: Start) -> Snippet:
         notes.append("It interleaves its pool alone, over all nodes it may use: numactl sets CPUs.")
     if start.of_huge_pages:
         variables["LIGHTLLM_HUGE_PAGE_ENABLE"] = "1"
-    options = f"--physcpubind={start.cpus}" if spread else numactl_options(start)
+    options = f"--physcpubind={start.cpus}" if spread else numactl_options(start.instance)
     words = [f"numactl {options} python3 -m lightllm.server.api_server --model_dir MODEL"]
     if start.gpus:
         words.append(f"--tp {len(start.gpus)}")
