@@ -12,6 +12,7 @@ from numadoctor.model import (
     Missing,
     Node,
     Severity,
+    Step,
     Target,
     Undecided,
     info,
@@ -20,34 +21,33 @@ from numadoctor.model import (
     warn,
 )
 
+from ._devices import NAMED, PCI, WORDS, device_subject, named, node_evidence
 from ._topology import NODES, be, memory_evidence, platform_fixes
 from ._words import count, listed
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
 
-_PCI = "/sys/bus/pci/devices"
 _NVME = 0x0108
-
-# More addresses than that are counted, and found in the evidence and in `topology`.
-_NAMED = 8
 
 
 @check(
     "G001",
     name="device-locality",
     needs=(
-        f"{_PCI}/*/class",
-        f"{_PCI}/*/numa_node",
-        f"{_PCI}/*/local_cpus",
+        f"{PCI}/*/class",
+        f"{PCI}/*/numa_node",
+        f"{PCI}/*/local_cpus",
         f"{NODES}/online",
         f"{NODES}/node*/meminfo",
+        "fact nvml",
+        "/sys/class/kfd/kfd/topology/nodes/*/properties",
     ),
     requires=Requires.NUMA,
     severity=Severity.MEDIUM,
 )
 def device_locality(host: "Host", target: Target) -> Iterator[Finding]:
-    """The node of a GPU, accelerator, NIC or NVMe drive is not known, or has no memory.
+    """The node of a GPU, accelerator, NIC or NVMe drive is not known, or has no memory for it.
 
     Why it matters
         Whoever places threads and buffers near a device asks sysfs for its numa_node:
@@ -57,8 +57,8 @@ def device_locality(host: "Host", target: Target) -> Iterator[Finding]:
 
     When it is harmless
         On a machine with one node. And where a bridge above the device, or its list of
-        local CPUs, names the node: numadoctor derives it and says so, but other
-        programs may not.
+        local CPUs, or its driver, names the node: numadoctor derives it and says so, but
+        other programs may not. Of GPUs on a node without memory G007 tells.
 
     Fix
         The firmware has to say it (_PXM in ACPI): update it, and look for a BIOS option
@@ -82,13 +82,13 @@ def device_locality(host: "Host", target: Target) -> Iterator[Finding]:
         kinds = [_counted([d for d in devices if d.kind == kind]) for kind in _kinds(devices)]
         yield passed(
             f"the node of each device is known: {listed(kinds)}",
-            evidence=[_evidence(host, device) for device in devices[:3]],
+            evidence=[node_evidence(host, device) for device in devices[:3]],
         )
 
 
 def _none_there(host: "Host") -> Finding:
     try:
-        host.list(_PCI)
+        host.list(PCI)
     except Missing:
         # Without sysfs nothing is known; with it there is a bus or there is none.
         if not host.has("/sys/bus"):
@@ -99,10 +99,7 @@ def _none_there(host: "Host") -> Finding:
 def _matters(device: Device) -> bool:
     if device.kind == "storage":
         return device.pci_class >> 8 == _NVME
-    return device.kind in _WORDS
-
-
-_WORDS = {"gpu": "GPU", "accelerator": "accelerator", "nic": "NIC", "storage": "NVMe drive"}
+    return device.kind in WORDS
 
 
 def _kinds(devices: Iterable[Device]) -> list[str]:
@@ -110,39 +107,26 @@ def _kinds(devices: Iterable[Device]) -> list[str]:
 
 
 def _counted(devices: list[Device]) -> str:
-    text: str = count(len(devices), _WORDS[devices[0].kind])
+    text: str = count(len(devices), WORDS[devices[0].kind])
     return text
-
-
-def _evidence(host: "Host", device: Device) -> Evidence:
-    return host.evidence(f"{_PCI}/{device.address}/numa_node")
-
-
-def _names(devices: list[Device]) -> str:
-    """``GPU 0000:c1:00.0``, ``8 GPUs (0000:18:00.0, ...)``."""
-    if len(devices) == 1:
-        return f"{_WORDS[devices[0].kind]} {devices[0].address}"
-    addresses = [device.address for device in devices[:_NAMED]]
-    more = ", ..." if len(devices) > _NAMED else ""
-    return f"{_counted(devices)} ({', '.join(addresses)}{more})"
 
 
 def _subject(devices: list[Device]) -> str:
     if len(devices) == 1:
-        return f"{devices[0].kind} {devices[0].address}"
+        return device_subject(devices[0])
     return f"{devices[0].kind}s" if devices[0].kind != "storage" else "storage"
 
 
 def _told(host: "Host", devices: list[Device]) -> Iterator[Finding]:
     online = {node.id: node for node in host.topology.nodes}
-    alone = [device for device in devices if device.node_source == "only node"]
+    alone = [device for device in devices if device.step is Step.ONLY_NODE]
     if alone:
         yield _one_node(host, alone)
     for kind in _kinds(devices):
         mine = [device for device in devices if device.kind == kind and device not in alone]
         lost = [device for device in mine if device.node is None]
         yield from _lost(host, lost)
-        derived = [d for d in mine if d.node is not None and d.node_source != "sysfs"]
+        derived = [d for d in mine if d.node is not None and d.step is not Step.SYSFS]
         if derived:
             yield _derived(host, derived)
         for device in mine:
@@ -151,16 +135,17 @@ def _told(host: "Host", devices: list[Device]) -> Iterator[Finding]:
             node = online.get(device.node)
             if node is None:
                 yield _on_no_node(host, device)
-            elif not node.has_memory:
+            elif not node.has_memory and device.kind not in ("gpu", "accelerator"):
+                # Of GPUs G007 tells.
                 yield _without_memory(host, device, node)
 
 
 def _one_node(host: "Host", devices: list[Device]) -> Finding:
-    groups = [_names([d for d in devices if d.kind == kind]) for kind in _kinds(devices)]
+    groups = [named([d for d in devices if d.kind == kind]) for kind in _kinds(devices)]
     return info(
         f"numa_node is -1 for {listed(groups)}: the machine has one node",
         cause="Nothing is lost here; a program that takes -1 for an error is wrong.",
-        evidence=[_evidence(host, device) for device in devices[:3]],
+        evidence=[node_evidence(host, device) for device in devices[:3]],
     )
 
 
@@ -168,7 +153,7 @@ def _lost(host: "Host", devices: list[Device]) -> Iterator[Finding]:
     minus_one = []
     for device in devices:
         try:
-            host.integer(f"{_PCI}/{device.address}/numa_node")
+            host.integer(f"{PCI}/{device.address}/numa_node")
             minus_one.append(device)
         except Undecided as error:
             yield undecided(error, _subject([device]))
@@ -178,14 +163,14 @@ def _lost(host: "Host", devices: list[Device]) -> Iterator[Finding]:
 
 def _unknown_node(host: "Host", devices: list[Device]) -> Finding:
     first = devices[0]
-    evidence = [_evidence(host, device) for device in devices[:_NAMED]]
+    evidence = [node_evidence(host, device) for device in devices[:NAMED]]
     for name in ("local_cpulist", "local_cpus"):
-        local = host.evidence(f"{_PCI}/{first.address}/{name}")
+        local = host.evidence(f"{PCI}/{first.address}/{name}")
         if any(character.isdigit() for character in local.text):
             evidence.append(local)
             break
     return warn(
-        f"on which node {_names(devices)} {be(devices)} cannot be told: numa_node is "
+        f"on which node {named(devices)} {be(devices)} cannot be told: numa_node is "
         f"-1, for the bridges above too, on a machine with {len(host.topology.nodes)} nodes",
         subject=_subject(devices),
         cause="The firmware or the hypervisor does not say it. Programs that place buffers near "
@@ -207,29 +192,37 @@ def _unknown_node(host: "Host", devices: list[Device]) -> Finding:
 
 def _derived(host: "Host", devices: list[Device]) -> Finding:
     first = devices[0]
-    places = [f"{d.address} on node {d.node} (its {d.node_source})" for d in devices[:_NAMED]]
-    more = ", ..." if len(devices) > _NAMED else ""
-    if first.node_source.startswith("parent bridge "):
-        above = first.node_source.removeprefix("parent bridge ")
-        source = host.evidence(f"{_PCI}/{above}/numa_node")
-    else:
-        source = host.evidence(f"{_PCI}/{first.address}/{first.node_source}")
+    places = [f"{d.address} on node {d.node} ({_how(d)})" for d in devices[:NAMED]]
+    more = ", ..." if len(devices) > NAMED else ""
     return info(
         f"the node of {_counted(devices)} is derived, as numa_node does not say it: "
         f"{', '.join(places)}{more}",
         subject=_subject(devices),
         cause="Programs that look at numa_node alone do not know it.",
-        evidence=[_evidence(host, first), source],
+        evidence=[node_evidence(host, first), _told_by(host, first)],
     )
+
+
+def _how(device: Device) -> str:
+    return device.node_source if device.step is Step.DRIVER else f"its {device.node_source}"
+
+
+def _told_by(host: "Host", device: Device) -> Evidence:
+    if device.step is Step.BRIDGE:
+        bridge = device.node_source.removeprefix("parent bridge ")
+        return host.evidence(f"{PCI}/{bridge}/numa_node")
+    if device.step is Step.DRIVER:
+        return Evidence(device.node_source, f"{device.address} on node {device.node}")
+    return host.evidence(f"{PCI}/{device.address}/{device.node_source}")
 
 
 def _on_no_node(host: "Host", device: Device) -> Finding:
     return warn(
-        f"{_names([device])} is on node {device.node}, which is not online",
+        f"{named([device])} is on node {device.node}, which is not online",
         subject=_subject([device]),
         cause="The socket that the device is attached to has no memory or is switched off: all "
         "its buffers are remote.",
-        evidence=[_evidence(host, device), host.evidence(f"{NODES}/online")],
+        evidence=[node_evidence(host, device), host.evidence(f"{NODES}/online")],
         fixes=platform_fixes(
             host,
             [f"put memory into the slots of the socket of node {device.node}"],
@@ -246,8 +239,8 @@ def _without_memory(host: "Host", device: Device, node: Node) -> Finding:
     )
     where = f"; the nearest with CPUs and memory is node {near[0][1]}" if near else ""
     return info(
-        f"{_names([device])} is on node {node.id}, which has no memory{where}",
+        f"{named([device])} is on node {node.id}, which has no memory{where}",
         subject=_subject([device]),
         cause="Its host buffers are on another node, wherever they are put. T002 tells more.",
-        evidence=[_evidence(host, device), memory_evidence(host, node)],
+        evidence=[node_evidence(host, device), memory_evidence(host, node)],
     )

@@ -65,6 +65,8 @@ def _seen(host: "Host", target: Target, allowed: Allowed) -> list[Evidence]:
         "/proc/PID/environ",
         "/proc/PID/cmdline",
         "/proc/PID/fd",
+        "/sys/class/kfd/kfd/topology/nodes/*/properties",
+        "/sys/class/kfd/kfd/topology/nodes/*/io_links/*/properties",
         "/sys/fs/cgroup/*/cpuset.*",
         "/sys/devices/system/cpu/online",
         "/sys/bus/pci/devices/*/numa_node",

@@ -88,6 +88,8 @@ class Device:
     :ivar is_on: the node numadoctor must find
     :ivar link: GT/s and lanes, now and at most; of the port above too, where that is wider
     :ivar driver: what is bound to it
+    :ivar group: its IOMMU group, which lets it through; the ports above it then have
+        configuration spaces, the root port with access control on, those below with it off
     """
 
     address: str
@@ -102,6 +104,7 @@ class Device:
     source: str = "sysfs"
     link: tuple[float, int] | None = None
     driver: str = ""
+    group: int | None = None
 
 
 @dataclass(frozen=True)
@@ -522,6 +525,7 @@ def status(
 def _process(machine: Machine, files: Files, links: dict[str, str]) -> None:
     files["/proc/self/status"] = status(machine)
     files["/proc/self/comm"] = "python3"
+    links.update({f"/proc/self/fd/{number}": "/dev/null" for number in range(3)})
     files["/proc/self/cmdline"] = "python3\0-m\0numadoctor\0check\0"
     files["/proc/self/limits"] = _LIMITS.format(memlock="unlimited")
     files["/proc/self/environ"] = "PATH=/usr/local/bin:/usr/bin:/bin\0HOME=/home/serve\0"
@@ -548,6 +552,8 @@ def _devices(machine: Machine, files: Files, links: dict[str, str]) -> None:
             bridge = Device(
                 above[depth], "", 0x060400, 0x8086, 0x352A, device.node, link=device.link
             )
+            if device.group is not None:
+                files[f"/sys/devices/{'/'.join(above[: depth + 1])}/config"] = _config(depth == 1)
             path = "/sys/devices/" + "/".join(above[: depth + 1])
             if f"{path}/class" not in files:
                 _function(machine, path, bridge, files, links)
@@ -573,6 +579,10 @@ def _function(
         if device.kind:
             files[f"{folder}/current_link_speed"] = speed
             files[f"{folder}/current_link_width"] = width
+    if device.group is not None:
+        up = "../" * (folder.count("/") - 1)
+        links[f"{folder}/iommu_group"] = f"{up}kernel/iommu_groups/{device.group}"
+        files[f"/sys/kernel/iommu_groups/{device.group}/type"] = "identity"
     if device.driver:
         up = "../" * (folder.count("/") - 1)
         links[f"{folder}/driver"] = f"{up}bus/pci/drivers/{device.driver}"
@@ -584,6 +594,12 @@ def _function(
             f"GPU UUID: \t {uuid(device.address)}\nBus Location: \t {device.address}\n"
             f"Device Minor: \t {minor}"
         )
+
+
+def _config(redirects: bool) -> str:
+    """The configuration space of a port with Access Control Services (PCI Express, 7.7.11)."""
+    capability = "\x0d\0\x01\0\x1d\0" + ("\x1d\0" if redirects else "\0\0")
+    return "\0" * 256 + capability + "\0" * 248
 
 
 _MODELS = {
@@ -621,6 +637,7 @@ def _facts(machine: Machine, files: Files, links: dict[str, str]) -> None:
         "features": _features(machine.refused),
         "numactl": {"path": "/usr/bin/numactl", "version": "2.0.19"},
         "sysconf": {"page_size": machine.page_size, "user": 1000},
+        "nvml": {"unavailable": "nvidia-ml-py is not installed", "driver": None, "gpus": []},
         **machine.facts,
     }
     for name, value in facts.items():

@@ -158,7 +158,7 @@ _GPU_ON_MEMORYLESS_NODE = Machine(
         _gpu("0000:3b:00.0", "pci0000:3a/0000:3a:00.0", 0),
         _gpu("0000:d8:00.0", "pci0000:d7/0000:d7:00.0", 1),
     ),
-    findings=("T002 fail node 1", "G001 info gpu 0000:d8:00.0"),
+    findings=("T002 fail node 1", "G007 fail node 1"),
 )
 
 _POWER_GPUS = ("0004:05", "0004:06", "0006:00", "0007:00", "0035:04", "0035:05")
@@ -200,7 +200,7 @@ _GPU_MEMORY_NODES = Machine(
         )
         for n, at in enumerate(_POWER_GPUS)
     },
-    findings=("T003 info gpu memory",),
+    findings=("T003 info gpu memory", "G013 warn process"),
 )  # fmt: skip
 
 _ALL_DISTANCES_10 = Machine(
@@ -428,7 +428,7 @@ _GPUS_PERMUTED = Machine(
             for n, (bus, node) in enumerate((b, k) for b, k in _PERMUTED if k % 2)
         ),
     ),
-    findings=("T006 info machine",),
+    findings=("T006 info machine", "G005 info gpus"),
 )  # fmt: skip
 
 _GRACE = Machine(
@@ -465,7 +465,9 @@ _GRACE = Machine(
         )
         for n in range(4)
     },
-    findings=("T003 info empty nodes", "T003 info gpu memory", "T012 info machine"),
+    findings=(
+        "T003 info empty nodes", "T003 info gpu memory", "T012 info machine", "G013 warn process",
+    ),
 )  # fmt: skip
 
 _BLACKWELL_MEMORY = (2, 10, 18, 26)
@@ -503,7 +505,7 @@ _GRACE_BLACKWELL = Machine(
         )
         for domain, node in zip(("0008", "0009", "0018", "0019"), _BLACKWELL_MEMORY, strict=True)
     },
-    findings=("T003 info gpu memory",),
+    findings=("T003 info gpu memory", "G013 warn process"),
 )  # fmt: skip
 
 _MI300X_BUSES = ("05", "26", "46", "65", "85", "a6", "c6", "e5")
@@ -526,11 +528,16 @@ def _kfd() -> dict[str, str]:
     return files
 
 
+def _switch(bus: str) -> str:
+    """The way to the switch that a GPU and a NIC share: root bus, root port, upstream port."""
+    return f"pci0000:{bus[0]}0/0000:{bus[0]}0:01.1/0000:{bus[0]}1:00.0"
+
+
 _MI300X = Machine(
     name="mi300x",
     about=(
         "Two sockets (nodes 0 and 1) with four AMD Instinct MI300X each, of the PCI class of",
-        "accelerators (0x1200), and a NIC beside each; AMD's compute driver tells of all eight.",
+        "accelerators (0x1200), each below one switch with a NIC; AMD's driver tells of all eight.",
         "Everything is set as it should be.",
     ),
     packages=(Package(0, "0-7,16-23", 2), Package(1, "8-15,24-31", 2)),
@@ -543,14 +550,19 @@ _MI300X = Machine(
     devices=(
         *(
             Device(
-                f"0000:{bus}:00.0", f"pci0000:{bus[0]}0/0000:{bus[0]}0:01.1", 0x120000, _AMD,
+                f"0000:{bus}:00.0", f"{_switch(bus)}/0000:{bus[0]}2:00.0", 0x120000, _AMD,
                 0x74A1, n // 4, (f"drm/card{n + 1}", f"drm/renderD{128 + 8 * n}"), "gpu", n // 4,
-                driver="amdgpu",
+                driver="amdgpu", group=n,
             )
             for n, bus in enumerate(_MI300X_BUSES)
         ),
         *(
-            _nic(f"0000:{bus[0]}9:00.0", f"pci0000:{bus[0]}0/0000:{bus[0]}0:01.3", n // 4, f"ib{n}")
+            replace(
+                _nic(
+                    f"0000:{bus[0]}9:00.0", f"{_switch(bus)}/0000:{bus[0]}2:01.0", n // 4, f"ib{n}"
+                ),
+                group=8 + n,
+            )
             for n, bus in enumerate(_MI300X_BUSES)
         ),
     ),
@@ -580,7 +592,10 @@ _VM_UNPLACED = Machine(
             _nvme("0000:09:00.0", "pci0000:00/0000:00:09.0", -1, 0),
         )
     ),
-    findings=("G001 warn gpus", "G001 warn nic 0000:08:00.0", "G001 warn storage 0000:09:00.0"),
+    findings=(
+        "G001 warn gpus", "G001 warn nic 0000:08:00.0", "G001 warn storage 0000:09:00.0",
+        "G005 unknown nics", "G007 unknown gpus",
+    ),
 )  # fmt: skip
 
 _ONE_GPU = Machine(
