@@ -18,6 +18,7 @@ from numadoctor.model import (
     Undecided,
     info,
     passed,
+    skip,
     unknown,
     warn,
 )
@@ -199,8 +200,12 @@ def oom_kills(host: "Host", target: Target) -> Iterator[Finding]:
         fact = host.fact("kernel_log")
         lines = [str(line) for line in fact["lines"]]
         records = int(fact["records"])
+        visible = bool(fact["visible"])
     except (KeyError, TypeError, ValueError):
         raise Malformed("kernel_log", None, "not what numadoctor records") from None
+    if not visible:
+        yield skip("the kernel's log is not to be seen here (no /dev/kmsg), as in containers")
+        return
     kills = []
     for line in lines:
         try:

@@ -395,6 +395,7 @@ def _system(machine: Machine, files: Files, links: dict[str, str]) -> None:
     files["/proc/1/comm"] = "systemd"
     files["/proc/2/comm"] = "kthreadd"
     files["/etc/os-release"] = 'ID=debian\nPRETTY_NAME="Debian GNU/Linux 13 (trixie)"'
+    files["/proc/sysvipc/shm"] = _NO_SEGMENTS
     files["/proc/swaps"] = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority"
     if machine.swap:
         files["/proc/swaps"] += f"\n/dev/nvme0n1p3 partition\t{machine.swap // KIB}\t\t0\t\t-2"
@@ -630,6 +631,13 @@ _MODES = ("MPOL_PREFERRED_MANY", "MPOL_WEIGHTED_INTERLEAVE", "MPOL_F_NUMA_BALANC
 _ADVICE = ("MADV_POPULATE_WRITE", "MADV_COLLAPSE")
 
 
+# What sysvipc_shm_proc_show() in ipc/shm.c writes where there is no segment.
+_NO_SEGMENTS = (
+    "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid"
+    "      atime      dtime      ctime                   rss                  swap"
+)
+
+
 def _facts(machine: Machine, files: Files, links: dict[str, str]) -> None:
     facts = {
         "syscalls": _syscalls(machine),
@@ -637,6 +645,8 @@ def _facts(machine: Machine, files: Files, links: dict[str, str]) -> None:
         "features": _features(machine.refused),
         "numactl": {"path": "/usr/bin/numactl", "version": "2.0.19"},
         "sysconf": {"page_size": machine.page_size, "user": 1000},
+        "shared_files": {"files": [], "unread": 0},
+        "kernel_log": {"visible": True, "lines": [], "records": 1500},
         "nvml": {"unavailable": "nvidia-ml-py is not installed", "driver": None, "gpus": []},
         **machine.facts,
     }

@@ -368,6 +368,7 @@ _CONTAINER = replace(
     ),
     refused=errno.EPERM,
     facts={
+        "kernel_log": {"visible": False, "lines": [], "records": 0},
         "numactl": {"path": None, "version": None},
         "sysconf": {"page_size": 4096, "user": 0},
     },

@@ -4,7 +4,7 @@ import errno
 import os
 from typing import Any
 
-from numadoctor.model import Denied, Missing
+from numadoctor.model import Denied, Undecided, Unreadable
 
 DEVICE = "/dev/kmsg"
 
@@ -19,13 +19,15 @@ def oom_lines() -> dict[str, Any]:
     """The log's lines about killed processes, as JSON data.
 
     ``lines`` holds those that begin with ``oom-kill:``, oldest first; ``records`` is
-    the number of records looked at: the log keeps the last few thousand.
+    the number of records looked at: the log keeps the last few thousand. ``visible``
+    is false where there is no such device, as in most containers.
 
     :raises Denied: kernel.dmesg_restrict, or no right
-    :raises Missing: there is no such device, as in most containers
     """
     try:
         descriptor = os.open(DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return {"visible": False, "lines": [], "records": 0}
     except OSError as error:
         raise _error(error) from None
     lines: list[str] = []
@@ -48,11 +50,11 @@ def oom_lines() -> dict[str, Any]:
                 lines.append(text.decode("utf-8", "backslashreplace"))
     finally:
         os.close(descriptor)
-    return {"lines": lines, "records": records}
+    return {"visible": True, "lines": lines, "records": records}
 
 
-def _error(error: OSError) -> Denied | Missing:
+def _error(error: OSError) -> Undecided:
     number = error.errno or 0
     if number in (errno.EACCES, errno.EPERM):
         return Denied(DEVICE, number, "", "run as root, or with CAP_SYSLOG")
-    return Missing(DEVICE, number)
+    return Unreadable(DEVICE, number)
