@@ -323,20 +323,24 @@ class _Filled:
         self._node, self._leave = node, leave
 
     def __enter__(self) -> None:
-        found = Host().topology.node(self._node)
-        assert found is not None
-        assert found.free_bytes is not None
         ready, tell = os.pipe()
         self._child = os.fork()
         if self._child == 0:
-            length = found.free_bytes - self._leave
-            pool = Pool(length, backing="private", mode="bind", nodes=[self._node])
-            pool.prefault()
+            pools = []
+            # More becomes free meanwhile: what processes had that have just ended.
+            while (length := self._too_much()) > 1 << 20:
+                pool = Pool(length, backing="private", mode="bind", nodes=[self._node])
+                pool.prefault()
+                pools.append(pool)
             os.write(tell, b"x")
             signal.pause()
         os.close(tell)
         if os.read(ready, 1) != b"x":
             raise RuntimeError("the node could not be filled")
+
+    def _too_much(self) -> int:
+        node = Host().topology.node(self._node)
+        return (node.free_bytes or 0) - self._leave if node else 0
 
     def __exit__(self, *_error: object) -> None:
         os.kill(self._child, signal.SIGKILL)
