@@ -59,9 +59,11 @@ class TreeRoot:
         return tuple(sorted(below))
 
     def link(self, path: str) -> str:
-        if path not in self.links:
+        folder, _, name = path.rpartition("/")
+        place = path if path in self.links else f"{self._resolve(folder)}/{name}"
+        if place not in self.links:
             raise Missing(path, errno.ENOENT)
-        return self.links[path]
+        return self.links[place]
 
 
 def host_of(machine: Machine, changes: Changes | None = None) -> Host:

@@ -152,5 +152,5 @@ def _ranks(environment: Mapping[str, str], proc: str) -> list[tuple[int, Evidenc
     return [
         (int(environment[name]), Evidence(f"{proc}/environ", f"{name}={environment[name]}"))
         for name in _LOCAL_RANKS
-        if environment.get(name, "").isdecimal() and len(environment[name]) < 4
+        if re.fullmatch("[0-9]{1,3}", environment.get(name, ""))
     ]
