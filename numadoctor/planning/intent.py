@@ -40,7 +40,7 @@ def read_plan(file: str) -> Plan:
 
     :raises BadPlan: it cannot be used; the message names file, place and reason
     """
-    return _plan(read_document(file), file)
+    return _plan(read_document(file), "standard input" if file == "-" else file)
 
 
 def plan_of(data: Any, source: str = "plan") -> Plan:

@@ -91,8 +91,8 @@ def environment(start: Start, *, gpus: bool = True) -> dict[str, str]:
 
 def gpu_names(start: Start) -> tuple[str, ...]:
     """Its GPUs as drivers and runtimes number them; by UUID where several models are mixed."""
-    if all(gpu.index >= 0 for gpu in start.gpus):
-        return tuple(str(gpu.index) for gpu in start.gpus)
+    if all(gpu.number >= 0 for gpu in start.gpus):
+        return tuple(str(gpu.number) for gpu in start.gpus)
     return tuple(gpu.uuid or f"(index of {gpu.address})" for gpu in start.gpus)
 
 
@@ -297,8 +297,8 @@ def _slurm(start: Start) -> Snippet:
     words = ["srun --nodes=1 --ntasks=1 --exclusive"]
     if start.gpus:
         words.append(f"--gpus-per-task={len(start.gpus)}")
-    if start.gpus and all(gpu.index >= 0 for gpu in start.gpus):
-        words.append(f"--gpu-bind=mask_gpu:{_mask(gpu.index for gpu in start.gpus)}")
+    if start.gpus and all(gpu.number >= 0 for gpu in start.gpus):
+        words.append(f"--gpu-bind=mask_gpu:{_mask(gpu.number for gpu in start.gpus)}")
     words.append(f"--cpu-bind=mask_cpu:{_mask(start.instance.cpus or ())}")
     policy = start.instance.policy or PoolPolicy.LOCAL
     command, notes = start.command, list(_policy_notes(start))

@@ -187,7 +187,7 @@ def _instance_data(chosen: Chosen) -> dict[str, Any]:
         "gpu_details": [
             {
                 "address": gpu.address,
-                "index": gpu.index if gpu.index >= 0 else None,
+                "index": gpu.number if gpu.number >= 0 else None,
                 "node": gpu.node,
                 "node_source": gpu.node_source,
                 "model": gpu.model,

@@ -257,6 +257,7 @@ plans = st.lists(
         ids,
         ids,
         lists,
+        st.just({}),
     ),
     min_size=1,
     max_size=4,
