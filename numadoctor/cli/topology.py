@@ -1,26 +1,120 @@
 """``numadoctor topology``."""
 
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING
+
 import click
 
 from numadoctor.cli.common import open_host, output_option, sysroot_option, write_outputs
+from numadoctor.engine.exitcodes import ExitCode
+from numadoctor.model import Malformed, Topology
+
+if TYPE_CHECKING:
+    from numadoctor.evidence.merge import Given
 
 
 @click.command("topology", help="Show nodes, CPUs, memory, distances and the devices on each node.")
 @sysroot_option
-@output_option(("text", "json"))
-def command(sysroot: str | None, outputs: list[tuple[str, str | None]]) -> None:
-    host = open_host(sysroot)
-    topology = host.topology
+@click.option(
+    "--from",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(),
+    help="Read what was pasted from nvidia-smi topo -m, numactl -H, lscpu, rocm-smi --showtopo, "
+    "lstopo --of xml or an NCCL topology file, alone or in the text of an issue; - is standard "
+    "input. May be given several times, and with --sysroot.",
+)
+@output_option(("text", "json", "svg"))
+def command(
+    sysroot: str | None, files: tuple[str, ...], outputs: list[tuple[str, str | None]]
+) -> ExitCode:
+    if files:
+        topology, name, code = _from_files(files, sysroot)
+    else:
+        host = open_host(sysroot)
+        topology, name, code = host.topology, host.name, ExitCode.OK
 
-    def render(name: str, on_stdout: bool) -> str:
-        if name == "json":
+    def render(format_: str, on_stdout: bool) -> str:
+        if format_ == "json":
             from numadoctor.report.json import dump, topology_data
 
-            return dump(topology_data(topology, host.name))
+            return dump(topology_data(topology, name))
+        if format_ == "svg":
+            from numadoctor.report.svg import render as render_svg
+
+            return render_svg(topology, name)
         from numadoctor.report.terminal import Terminal
         from numadoctor.report.topology import render as render_text
 
         terminal = Terminal.of_stdout() if on_stdout else Terminal(100)
-        return render_text(topology, host.name, terminal)
+        return render_text(topology, name, terminal)
 
     write_outputs(outputs, render)
+    return code
+
+
+def _from_files(files: tuple[str, ...], sysroot: str | None) -> tuple[Topology, str, ExitCode]:
+    """The topology that the files tell, beside that of ``sysroot`` if one is given.
+
+    :raises click.UsageError: a file cannot be read, or nothing in it is of a known format
+    :raises Malformed: all that was recognised is refused
+    """
+    from numadoctor.evidence.merge import merge
+
+    given = [_recognised(file) for file in files]
+    refused = [(one.file, refusal) for one in given for refusal in one.refused]
+    if not any(one.pasted for one in given):
+        file, refusal = refused[0]
+        reason = f"{refusal.format} is not believed: {refusal.reason}"
+        raise Malformed(f"{file}:{refusal.line}", None, reason)
+    for file, refusal in refused:
+        text = f"{file}:{refusal.line}: {refusal.format} is not believed: {refusal.reason}"
+        click.echo(f"numadoctor: {_printable(text)}", err=True)
+    code = ExitCode.INCOMPLETE if refused else ExitCode.OK
+    if sysroot is None:
+        return merge(given), ", ".join(one.file for one in given), code
+    host = open_host(sysroot)
+    return merge(given, host.topology), host.name, code
+
+
+def _printable(text: str) -> str:
+    from numadoctor.report.terminal import sanitise
+
+    return sanitise(text)
+
+
+def _recognised(file: str) -> "Given":
+    from numadoctor.evidence.merge import Given
+    from numadoctor.evidence.recognise import FORMATS, recognise
+
+    name = "standard input" if file == "-" else file
+    pasted, refused = recognise(_read(file))
+    if not pasted and not refused:
+        raise click.UsageError(f"--from {name}: no output of {', '.join(FORMATS)} in it")
+    return Given(name, pasted, refused)
+
+
+def _read(file: str) -> bytes:
+    from numadoctor.evidence.text import LIMIT, MOST_LINES
+
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read(LIMIT + 1)
+        else:
+            # A pipe (<(command)) is welcome; a device or a folder is not.
+            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as stream:
+                mode = os.fstat(descriptor).st_mode
+                if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+                    raise click.UsageError(f"--from {file}: not a regular file")
+                data = stream.read(LIMIT + 1)
+    except OSError as error:
+        raise click.UsageError(f"--from {file}: {error.strerror}") from None
+    if len(data) > LIMIT:
+        raise click.UsageError(f"--from {file}: larger than {LIMIT >> 20} MiB")
+    if data.count(b"\n") > MOST_LINES:
+        raise click.UsageError(f"--from {file}: more than {MOST_LINES} lines")
+    return data

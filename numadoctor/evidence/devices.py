@@ -8,7 +8,7 @@ from numadoctor.host.devices.vendors import vendor_name
 from numadoctor.model import Device, Node, Remark, Status, Step, Topology
 from numadoctor.model.units import id_list
 
-# What nvidia-smi calls the connections that stay within a node.
+# What nvidia-smi calls the connections that stay within a node, nearest first.
 _ON_ONE_NODE = ("PIX", "PXB", "PHB", "NODE")
 
 _TOLD = ("gpu", "accelerator", "nic", "storage")
@@ -168,15 +168,16 @@ class Devices:
         """Devices that are connected without leaving a node are on the same one."""
         if device.node is not None:
             return device
-        near = {
-            other.node: (other.address, relation)
+        near = sorted(
+            (_ON_ONE_NODE.index(relation), other.address, other.node)
             for other in self.known.values()
             if (relation := self.relations.get((device.address, other.address))) in _ON_ONE_NODE
             and other.node is not None
-        }
-        if len(near) != 1:
+        )
+        if len({node for _, _, node in near}) != 1:
             return device
-        (node, (address, relation)), *_ = near.items()
+        order, address, node = near[0]
+        relation = _ON_ONE_NODE[order]
         source = f"{relation} to {address} in {self.tellers[device.address, address]}"
         return replace(device, node=node, node_source=source, step=Step.PASTED)
 

@@ -11,7 +11,7 @@ FORMAT = "numactl -H"
 _AVAILABLE = re.compile(r"available: ([0-9]{1,5}) nodes? \(([-0-9,]+)\)")
 _CPUS = re.compile(r"node ([0-9]{1,5}) cpus:(.*)")
 # Since numactl 2.0.17 ``--cpu-compress`` counts what it lists: 0-15 (16).
-_COUNTED = re.compile(r"(.*?)\s*\(([0-9]{1,6})\)")
+_COUNT = re.compile(r"\(([0-9]{1,6})\)\Z")
 _SIZE = re.compile(r"node ([0-9]{1,5}) (size|free): (?:([0-9]{1,12}) MB|<not available>)")
 _TITLE = re.compile(r"node distances:|No distance information available\.")
 _COLUMNS = re.compile(r"node((?:\s+[0-9]{1,5})+)")
@@ -110,7 +110,7 @@ class _Reader:
         last = next(line for line in reversed(lines) if line.text.strip())
         nodes = self.named or tuple(sorted(self.cpus))
         for node in nodes:
-            if node not in self.cpus or (node, "free") not in self.sizes:
+            if node not in self.cpus or not {(node, "size"), (node, "free")} <= set(self.sizes):
                 raise Refused(
                     last.number, f"the output ends here, before all of node {node} is told"
                 )
@@ -141,8 +141,8 @@ class _Reader:
 
 def _cpus(line: Line, text: str) -> tuple[int, ...]:
     listed, counted = text.strip(), None
-    if match := _COUNTED.fullmatch(listed):
-        listed, counted = match[1], int(match[2])
+    if match := _COUNT.search(listed[-8:]):
+        listed, counted = listed[: -len(match[0])], int(match[1])
     cpus = ids(line.number, listed.replace(", ", ","), "its CPUs")
     if counted is not None and counted != len(cpus):
         raise Refused(line.number, f"it counts {counted} CPUs and lists {len(cpus)}: cut")

@@ -25,7 +25,10 @@ _JOINED = re.compile(rf"{_WORD}+")
 _PEER_TO_PEER = {"X", "OK", "CNS", "GNS", "TNS", "NS", "DR", "U", "N/A"}
 
 _GPU = re.compile(r"GPU[0-9]{1,4}")
-_DEVICE = re.compile(r"GPU[0-9]{1,4}|NIC[0-9]{1,4}|[a-z][A-Za-z0-9]*[A-Za-z0-9_.-]*[0-9][\w.-]*")
+# mlx5_0, mlx5_bond_0, rocep4s0f1: a name of an RDMA device ends in a number, or has one.
+_DEVICE = re.compile(
+    r"GPU[0-9]{1,4}|NIC[0-9]{1,4}|(?=[a-z_.-]{1,62}[0-9])[a-z][a-zA-Z0-9_.-]{1,63}"
+)
 _LABELS = {"CPU Affinity": "cpus", "NUMA Affinity": "nodes", "GPU NUMA ID": "memory"}
 _ITEM = re.compile(r"CPU +Affinity|NUMA +Affinity|GPU +NUMA +ID|\S+")
 _LEGEND = re.compile(r"\s*(NIC[0-9]{1,4})\s*:\s*([\w.-]{1,64})\s*")
@@ -75,7 +78,8 @@ def _is_header(lines: Sequence[Line], at: int) -> bool:
     if len(words) > 1:
         # A row has a word of the table, or of another one, after its name.
         return words[1] == "CPU" or bool(_DEVICE.fullmatch(words[1]))
-    following = next((line.words for line in lines[at + 1 :] if line.words), [])
+    after = (lines[number].words for number in range(at + 1, min(at + 4, len(lines))))
+    following = next(filter(None, after), [])
     return len(following) > 1 and following[:2] == [words[0], "X"]
 
 

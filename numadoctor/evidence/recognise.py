@@ -18,6 +18,10 @@ _ROOT = re.compile(rf"<({'|'.join(_DOCUMENTS)})(?=[\s>/])")
 _PROLOGUE = re.compile(r"<\?xml|<!")
 
 
+# Nobody pastes more outputs in one text; each may ask for 65536 CPUs.
+_MOST = 64
+
+
 @dataclass(frozen=True)
 class Refusal:
     """An output that was recognised and not believed.
@@ -40,6 +44,8 @@ def recognise(data: bytes) -> tuple[tuple[Pasted, ...], tuple[Refusal, ...]]:
     refused: list[Refusal] = []
 
     def take(name: str, read: Callable[[], Pasted]) -> None:
+        if len(found) + len(refused) == _MOST:
+            return
         try:
             found.append(read())
         except Refused as error:
@@ -48,7 +54,7 @@ def recognise(data: bytes) -> tuple[tuple[Pasted, ...], tuple[Refusal, ...]]:
     documents = list(_documents(lines))
     for first, last, root in documents:
         name, parse = _DOCUMENTS[root]
-        text = "\n".join(line.text for line in lines[first:last])
+        text = _document("\n".join(line.text for line in lines[first:last]), root)
         take(name, lambda p=parse, t=text, n=lines[first].number: p(t, n))  # type: ignore[misc]
     inside = {at for first, last, _ in documents for at in range(first, last)}
     rest = [line for at, line in enumerate(lines) if at not in inside]
@@ -60,7 +66,8 @@ def recognise(data: bytes) -> tuple[tuple[Pasted, ...], tuple[Refusal, ...]]:
             if module is rocm_smi:
                 taken |= {line.number for line in block}
             take(module.FORMAT, lambda m=module, b=block: m.parse(b))  # type: ignore[misc]
-    return tuple(sorted(found, key=lambda p: p.line)), tuple(sorted(refused, key=lambda r: r.line))
+    refused.sort(key=lambda refusal: refusal.line)
+    return tuple(sorted(found, key=lambda p: p.line)), tuple(refused)
 
 
 def _documents(lines: Sequence[Line]) -> Iterator[tuple[int, int, str]]:
@@ -80,6 +87,13 @@ def _documents(lines: Sequence[Line]) -> Iterator[tuple[int, int, str]]:
         at = last + 1
 
 
+def _document(text: str, root: str) -> str:
+    """The document without the words of others on its first and last line."""
+    start = re.search(rf"<\?xml|<!|<{root}(?=[\s>/])", text)
+    end = text.rfind(f"</{root}>")
+    return text[start.start() if start else 0 : end + len(root) + 3 if end >= 0 else None]
+
+
 def _is_prologue(lines: Sequence[Line], at: int) -> bool:
     text = lines[at].text.strip()
-    return not text or bool(_PROLOGUE.match(text)) or text.endswith("]>") or "<!ENTITY" in text
+    return bool(_PROLOGUE.match(text)) or text.endswith("]>") or "<!ENTITY" in text

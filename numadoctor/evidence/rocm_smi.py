@@ -105,7 +105,7 @@ def _pasted(
     if any(names != named[0] for names in named):
         raise Refused(lines[0].number, "its tables are of different GPUs: cut")
     names = named[0] if named else set(numa)
-    if numa and set(numa) != names:
+    if numa and (set(numa) != names or any(len(told) < 2 for told in numa.values())):
         raise Refused(lines[-1].number, "the nodes of some GPUs are missing: cut")
     links = tables.get("Link Type between two GPUs", {})
     told = {"PCIE", "XGMI"}

@@ -3,8 +3,8 @@
 import re
 from typing import NamedTuple
 
-# Far above any real output (a full NCCL topology is some 30 KiB), and quickly read.
-LIMIT = 4 << 20
+# Far above any real output (lstopo's of 128 CPUs is 200 KiB), and quickly read.
+LIMIT, MOST_LINES = 4 << 20, 100_000
 
 # ECMA-48: control sequences, and the strings that some terminals put into titles.
 # The escape character itself is lost in many a paste, or shown as ^[ or \x1b.

@@ -183,6 +183,12 @@ def topology_data(topology: Topology, host: str) -> dict[str, Any]:
         },
         "tiers": {str(tier): list(nodes) for tier, nodes in topology.tiers.items()},
         "devices": [_device_data(device) for device in topology.devices],
+        "relations": [
+            {"devices": list(pair), "relation": relation}
+            for pair, relation in sorted(topology.relations.items())
+            if pair[0] < pair[1]
+        ],
+        "sources": [{"file": s.file, "line": s.line, "format": s.format} for s in topology.sources],
         "remarks": [
             {"path": r.path, "text": r.text, "status": r.status.value} for r in topology.remarks
         ],

@@ -1,10 +1,19 @@
-"""The topology for people: nodes × distances, and the devices on each node."""
+"""The topology for people: nodes × distances, devices by node, and how those are connected."""
 
 from collections.abc import Iterable
 
-from numadoctor.model import Device, Node, Topology
+from numadoctor.model import Device, Node, NodeKind, Topology
 from numadoctor.model.units import amount, id_list
+from numadoctor.report.connections import (
+    COMPUTING,
+    WORDS,
+    by_kind,
+    connection,
+    short_name,
+    word,
+)
 from numadoctor.report.terminal import Terminal
+from numadoctor.report.terminal import columns as columns_of
 
 _KINDS = {"gpu": "GPU", "accelerator": "accelerator", "nic": "NIC", "storage": "drive"}
 
@@ -16,7 +25,9 @@ def render(topology: Topology, host: str, terminal: Terminal) -> str:
         lines += ["", *_table(topology, terminal)]
         lines += _distance_table(topology, terminal)
     lines += _devices(topology, terminal)
+    lines += _connections(topology, terminal)
     lines += _allowed(topology, terminal)
+    lines += _sources(topology, terminal)
     if topology.remarks:
         lines += ["", "Odd:"]
         for remark in topology.remarks:
@@ -52,6 +63,12 @@ def _format_ids(ids: Iterable[int]) -> str:
     return id_list(ids) or "-"
 
 
+def _cpus(node: Node) -> str:
+    # A node whose CPUs could not be read has none in the model.
+    unread = node.kind is NodeKind.UNKNOWN and not node.cpus
+    return "?" if unread else _format_ids(node.cpus)
+
+
 def _bytes(count: int | None) -> str:
     return "?" if count is None else amount(count)
 
@@ -82,7 +99,7 @@ def _table(topology: Topology, terminal: Terminal) -> list[str]:
             _bytes(node.memory_bytes),
             _bytes(node.free_bytes),
             *(["-" if node.tier is None else node.tier] if tiers else []),
-            _format_ids(node.cpus),
+            _cpus(node),
             ", ".join(_device_counts(d for d in topology.devices if d.node == node.id)) or "-",
         ]
         for node in topology.nodes
@@ -143,8 +160,68 @@ def _devices(topology: Topology, terminal: Terminal) -> list[str]:
     return ["", *map(terminal.cut, lines)]
 
 
+def _connections(topology: Topology, terminal: Terminal) -> list[str]:
+    """GPUs × GPUs and GPUs × NICs, as far as anything is known of them."""
+    gpus, nics = by_kind(topology, *COMPUTING), by_kind(topology, "nic")
+    lines: list[str] = []
+    used: set[str] = set()
+    for title, columns in (("GPU to GPU", gpus if len(gpus) > 1 else []), ("GPU to NIC", nics)):
+        cells = [[connection(topology, gpu, other) for other in columns] for gpu in gpus]
+        words = {word(cell) for row in cells for cell in row}
+        if words - {"X", "?"}:
+            used |= words
+            lines += ["", f"{title}:", *_matrix(gpus, columns, cells, terminal)]
+    if used:
+        told = [f"{key} {text}" for key, text in WORDS.items() if key in used]
+        lines += terminal.wrap(terminal.text(f"({', '.join(told)})"), 1, 0)
+    return lines
+
+
+def _matrix(
+    rows: list[Device], columns: list[Device], cells: list[list[str]], terminal: Terminal
+) -> list[str]:
+    names = [short_name(device) for device in columns]
+    if columns == rows:
+        names = [device.address.removeprefix("0000:") for device in columns]
+    table = [["", *names], *([r.address, *line] for r, line in zip(rows, cells, strict=True))]
+    shown = [[terminal.text(cell) for cell in line] for line in table]
+    widths = [max(map(columns_of, column)) for column in zip(*shown, strict=True)]
+    if sum(widths) + len(names) <= terminal.width:
+        return [
+            " ".join(
+                cell + " " * (width - columns_of(cell))
+                for cell, width in zip(line, widths, strict=True)
+            )
+            for line in shown
+        ]
+    return [line for row in table[1:] for line in _grouped(names, row, terminal)]
+
+
+def _grouped(names: list[str], row: list[str], terminal: Terminal) -> list[str]:
+    """One line: the devices grouped by how they are connected, nearest first."""
+    by_word: dict[str, list[str]] = {}
+    for name, cell in zip(names, row[1:], strict=True):
+        by_word.setdefault(cell, []).append(name)
+    nearest = list(WORDS)
+    told = "  ".join(
+        f"{cell} {','.join(by_word[cell])}"
+        for cell in sorted(by_word, key=lambda cell: nearest.index(word(cell)))
+        if cell != "X"
+    )
+    return terminal.wrap(terminal.text(f"{row[0]}: {told}"), 6, 2)
+
+
+def _sources(topology: Topology, terminal: Terminal) -> list[str]:
+    if not topology.sources:
+        return []
+    told = ", ".join(f"{s.format} ({s.file}:{s.line})" for s in topology.sources)
+    return ["", *terminal.wrap(terminal.text(f"read from: {told}"), 2, 0)]
+
+
 def _allowed(topology: Topology, terminal: Terminal) -> list[str]:
     allowed = topology.allowed
+    if topology.sources and allowed.cpus is None and allowed.nodes is None:
+        return []
     cpus = "unknown" if allowed.cpus is None else _format_ids(allowed.cpus)
     nodes = "unknown" if allowed.nodes is None else _format_ids(allowed.nodes)
     what = f"CPUs {cpus}" + (f", memory of nodes {nodes}" if topology.numa else "")

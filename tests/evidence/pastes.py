@@ -1,6 +1,6 @@
 """Pasted outputs as the programs print them, from values that nobody's machine has."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -82,9 +82,9 @@ EIGHT = Smi(
 
 
 def numactl(
-    cpus: dict[int, Sequence[int]],
-    sizes: dict[int, int],
-    distances: dict[int, Sequence[int]],
+    cpus: Mapping[int, Sequence[int]],
+    sizes: Mapping[int, int],
+    distances: Mapping[int, Sequence[int]],
     *,
     compress: bool = False,
 ) -> str:
