@@ -1,7 +1,7 @@
 """CPUs and memory nodes that files name: bound together, there, and not taken twice."""
 
 from collections.abc import Iterable, Iterator
-from itertools import combinations, product, takewhile
+from itertools import combinations, islice, product, takewhile
 from typing import TYPE_CHECKING
 
 from numadoctor.engine import Scope, check
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 # A list of nodes with more members than any machine has sockets is a list of CPUs.
 _MANY_NODES = 16
+
+# More workloads than a machine runs of its CPUs are compared no further.
+_MOST_COMPARED = 256
 
 
 @check(
@@ -381,9 +384,9 @@ def cpus_taken_twice(host: "Host | None", document: Document) -> Iterator[Findin
     Source
         cpuset(7); sched_setaffinity(2)
     """
-    bound = list(_bound(document))
+    bound = list(islice(_bound(document), _MOST_COMPARED))
     # Of two units each pair is told once, for the later file.
-    others = [b for earlier in _units_before(document) for b in _bound(earlier)]
+    others = list(islice(_of_others(document), _MOST_COMPARED))
     clashes = 0
     for (one, first, some), (other, second, more) in (
         *combinations(bound, 2),
@@ -422,11 +425,12 @@ def cpus_taken_twice(host: "Host | None", document: Document) -> Iterator[Findin
                 yield undecided(error, workload.name, workload.cpus.location)
 
 
-def _units_before(document: Document) -> list[Document]:
-    if document.kind != "systemd":
-        return []
-    units = [other for other in document.files.documents if other.kind == "systemd"]
-    return list(takewhile(lambda other: other is not document, units))
+def _of_others(document: Document) -> Iterator[tuple[Workload, Binding, frozenset[int]]]:
+    """What is bound by the units in front of this one."""
+    if document.kind == "systemd" and of_unit(document.content):
+        for other in takewhile(lambda other: other is not document, document.files.documents):
+            if other.kind == "systemd":
+                yield from _bound(other)
 
 
 def _place(binding: Binding) -> str:

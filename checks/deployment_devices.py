@@ -146,6 +146,10 @@ def _nodes_evidence(gpus: list[Device]) -> list[Evidence]:
     ]
 
 
+# The kernel's largest number of nodes (MAX_NUMNODES with NODES_SHIFT 10).
+_MOST_CPUS = 1024
+
+
 @check(
     "D019",
     name="nccl-topology",
@@ -177,6 +181,14 @@ def nccl_topology(host: "Host | None", document: Document) -> Iterator[Finding]:
     """
     topology: Topology = document.content
     cpus = topology.nccl.cpus
+    if len(cpus) > _MOST_CPUS:
+        yield unknown(
+            f"{count(len(cpus), 'cpu element')}: more than machines have nodes",
+            subject=document.file,
+            evidence=[Evidence(document.file, f"line {cpus[_MOST_CPUS].line}")],
+            location=topology.place(cpus[_MOST_CPUS].line, "numaid"),
+        )
+        return
     wrong = 0
     for number, cpu in enumerate(cpus):
         if cpu.node is not None and cpu.cpus is None:

@@ -8,7 +8,7 @@ from numadoctor.engine import Scope, check
 from numadoctor.lint.documents import Document
 from numadoctor.lint.engines import is_engine
 from numadoctor.lint.gpus import gpus_of
-from numadoctor.lint.kubernetes import Pod, pods
+from numadoctor.lint.kubernetes import Pod
 from numadoctor.lint.nodes import Mapping, Word
 from numadoctor.lint.workloads import Workload
 from numadoctor.model import (
@@ -253,7 +253,7 @@ def huge_pages(host: "Host | None", document: Document) -> Iterator[Finding]:
         Kubernetes, Manage HugePages; Documentation/admin-guide/mm/hugetlbpage.rst and
         cgroup-v2.rst, HugeTLB
     """
-    for pod in pods(document.content):
+    for pod in document.pods:
         for container in document.workloads:
             if container.name.startswith(f"{pod.name} container "):
                 try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from numadoctor.engine import Scope, check
 from numadoctor.host import parsers
 from numadoctor.lint.documents import Document
-from numadoctor.lint.kubernetes import Pod, pods
+from numadoctor.lint.kubernetes import Pod
 from numadoctor.lint.nodes import Mapping, Node, Word
 from numadoctor.lint.workloads import Workload
 from numadoctor.model import (
@@ -62,8 +62,8 @@ def pod_alignment(host: "Host | None", document: Document) -> Iterator[Finding]:
         Kubernetes, Pod Quality of Service Classes; Control CPU Management Policies on the
         Node; Utilizing the NUMA-aware Memory Manager
     """
-    static = document.files.static or _kubelet_is_static(document)
-    for pod in pods(document.content):
+    static = document.files.static
+    for pod in document.pods:
         prefix = f"{pod.name} container "
         containers = [w for w in document.workloads if w.name.startswith(prefix)]
         if any(w.gpus or any(n.startswith("hugepages-") for n in w.limits) for w in containers):
@@ -71,16 +71,6 @@ def pod_alignment(host: "Host | None", document: Document) -> Iterator[Finding]:
                 yield _judge_pod(pod, containers, static)
             except Undecided as error:
                 yield undecided(error, pod.name, pod.spec.location)
-
-
-def _kubelet_is_static(document: Document) -> bool:
-    for other in document.files.documents:
-        if other.kind == "kubelet":
-            for name in ("cpuManagerPolicy", "memoryManagerPolicy"):
-                word = other.content.word(name)
-                if word and word.text.lower() == "static":
-                    return True
-    return False
 
 
 def _judge_pod(pod: Pod, containers: list[Workload], static: bool) -> Finding:

@@ -1,7 +1,7 @@
 """Slurm's configuration: GPUs with their cores, and tasks that are bound."""
 
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, islice
 from typing import TYPE_CHECKING
 
 from numadoctor.engine import Scope, check
@@ -24,6 +24,9 @@ from ._deployment import ids, in_file, seen, undecided
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
+
+# More lists of cores than a cluster has kinds of nodes are compared no further.
+_MOST = 256
 
 
 @check(
@@ -67,7 +70,8 @@ def _gres(host: "Host | None", file: str, records: list[dict[str, Setting]]) -> 
     gpus = [r for r in records if "name" in r and r["name"].value.text.lower() == "gpu"]
     detected = [r["autodetect"] for r in records if "autodetect" in r]
     on = [s for s in detected if s.value.text.lower() not in ("off", "")]
-    cores: list[tuple[Word, frozenset[int]]] = []
+    # By the nodes of the cluster that the line is for: others may have other cores.
+    cores: dict[tuple[str, frozenset[int]], Word] = {}
     wrong = 0
     for record in gpus:
         setting = record.get("cores") or record.get("cpus")
@@ -91,9 +95,10 @@ def _gres(host: "Host | None", file: str, records: list[dict[str, Setting]]) -> 
             cause = f"The machine has {len(host.topology.online_cpus)} CPUs online."
             yield _bad_cores(file, setting, f"core {max(members)} is not there", cause)
         if members:
-            cores.append((setting.value, frozenset(members)))
-    for (first, some), (second, more) in combinations(cores, 2):
-        if some & more and some != more:
+            nodes = record["nodename"].value.text if "nodename" in record else ""
+            cores.setdefault((nodes, frozenset(members)), setting.value)
+    for (one, first), (other, second) in combinations(islice(cores.items(), _MOST), 2):
+        if one[0] == other[0] and one[1] & other[1]:
             wrong += 1
             yield warn(
                 f"Cores={first.text} and Cores={second.text} overlap, and are not the same",
@@ -106,7 +111,7 @@ def _gres(host: "Host | None", file: str, records: list[dict[str, Setting]]) -> 
                 location=second.location,
             )
     if gpus and not wrong:
-        known = on[0].value if on else cores[0][0]
+        known = on[0].value if on else next(iter(cores.values()))
         yield passed(
             "Slurm knows which cores are near which GPU",
             subject=file,

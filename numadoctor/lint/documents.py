@@ -67,6 +67,11 @@ class Document:
         return f"kind {self.kind}"
 
     @cached_property
+    def pods(self) -> tuple[kubernetes.Pod, ...]:
+        """The pods of a Kubernetes object."""
+        return tuple(kubernetes.pods(self.content))
+
+    @cached_property
     def workloads(self) -> tuple[Workload, ...]:
         """What it starts."""
         return tuple(_workloads(self))
@@ -154,8 +159,17 @@ def gather(sources: Iterable[Source], files: Files) -> Files:
             if document.kind == "seccomp":
                 document.data = source.data
         files.documents += found
-    _merge_drop_ins(files.documents)
+    files.documents = _with_drop_ins(files.documents)
+    files.static = files.static or any(map(_is_static, files.documents))
     return files
+
+
+def _is_static(document: Document) -> bool:
+    """Whether it is the configuration of a kubelet that gives pods CPUs or memory of their own."""
+    if document.kind != "kubelet":
+        return False
+    policies = (document.content.word(f"{what}ManagerPolicy") for what in ("cpu", "memory"))
+    return any(word is not None and word.text.lower() == "static" for word in policies)
 
 
 def _documents(source: Source) -> Iterator[Document]:
@@ -174,7 +188,7 @@ def _documents(source: Source) -> Iterator[Document]:
 
 _UNIT = re.compile(r"\.(service|scope|slice|socket|container)$")
 _DROP_IN = re.compile(r"\.(service|scope|slice|container)\.d/[^/]+\.conf$")
-_YAML = re.compile(r"(?m)^\s*[\"']?(apiVersion|services|defaultAction|linux|kind)[\"']?\s*:")
+_YAML = re.compile(r"(?m)^[ \t]*[\"']?(apiVersion|services|defaultAction|linux|kind)[\"']?\s*:")
 
 
 def _kind_by_name(path: str, name: str, text: str) -> str:
@@ -311,23 +325,30 @@ _PARSERS: dict[str, Any] = {
 }
 
 
-def _merge_drop_ins(documents: list[Document]) -> None:
-    """Give each unit the settings of its drop-ins, which then need no judgement of their own."""
-    found = [d for d in documents if d.kind == "systemd"]
-    mains = {d.content.name: d for d in found if not _DROP_IN.search(os.path.abspath(d.file))}
-    for document in sorted(found, key=lambda d: os.path.basename(d.file)):
-        main = mains.get(document.content.name)
-        if main is not None and main is not document:
-            unit = main.content
-            main.content = units.Unit(unit.name, (*unit.settings, *document.content.settings))
-            documents.remove(document)
+def _with_drop_ins(documents: list[Document]) -> list[Document]:
+    """The documents, drop-ins made part of their units where those are there."""
+    units_of = {d.content.name: d for d in documents if d.kind == "systemd" and not _drops_in(d)}
+    left: list[Document] = []
+    merged: list[Document] = []
+    for document in documents:
+        main = units_of.get(document.content.name) if document.kind == "systemd" else None
+        (left if main is None or main is document else merged).append(document)
+    for document in sorted(merged, key=lambda d: os.path.basename(d.file)):
+        main = units_of[document.content.name]
+        settings = (*main.content.settings, *document.content.settings)
+        main.content = units.Unit(main.content.name, settings)
+    return left
+
+
+def _drops_in(document: Document) -> bool:
+    return _DROP_IN.search(os.path.abspath(document.file)) is not None
 
 
 def _workloads(document: Document) -> Iterator[Workload]:
     if document.kind == "compose":
         yield from compose.services(document.content)
     elif document.kind == "kubernetes":
-        for pod in kubernetes.pods(document.content):
+        for pod in document.pods:
             yield from kubernetes.containers(pod)
     elif document.kind == "systemd":
         yield from units.workloads(document.content)

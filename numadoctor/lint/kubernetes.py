@@ -1,5 +1,6 @@
 """The containers of Kubernetes objects as workloads, wherever a pod template is in them."""
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -84,11 +85,11 @@ def pods(root: Mapping) -> Iterator[Pod]:
     """Each pod template in an object: whatever has a list of ``containers`` that have names."""
     name = object_name(root)
     found = 0
-    pending: list[tuple[Node, int]] = [(root, 0)]
+    pending: deque[tuple[Node, int]] = deque([(root, 0)])
     for _ in range(_MOST):
         if not pending:
             return
-        node, depth = pending.pop(0)
+        node, depth = pending.popleft()
         if isinstance(node, Mapping):
             if _is_pod(node):
                 found += 1
@@ -98,7 +99,7 @@ def pods(root: Mapping) -> Iterator[Pod]:
         else:
             below = node.items if isinstance(node, Sequence) else []
         if depth < _DEEPEST:
-            pending += [(item, depth + 1) for item in below if not isinstance(item, Word)]
+            pending.extend((item, depth + 1) for item in below if not isinstance(item, Word))
 
 
 def _is_pod(node: Mapping) -> bool:

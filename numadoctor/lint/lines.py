@@ -141,7 +141,7 @@ _LOADER = re.compile(r"^\s*options\s+(.*)$")
 def parse_boot(text: str, file: str) -> list[Setting]:
     """The options of a kernel command line: grub's defaults, a loader entry, or the bare line."""
     found: list[Setting] = []
-    bare = "GRUB_" not in text and not re.search(r"(?m)^\s*options\s", text)
+    bare = "GRUB_" not in text and not re.search(r"(?m)^[ \t]*options[ \t]", text)
     for line, column, content in logical_lines(text, "#"):
         content = joined(content)
         match = _GRUB.match(content)

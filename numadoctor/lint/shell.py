@@ -17,7 +17,12 @@ _SEPARATORS = frozenset(";&|()\n")
 _BLANKS = " \t\r"
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_PLAIN = re.compile(r"""[^ \t\r\n'"\\`$;&|()<>]+""")
+_REDIRECTION = re.compile(r"[0-9]*(?:>>|<<<|>&|<&|&>|>|<)")
 _HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([A-Za-z0-9_.-]+))")
+
+# No launcher has so many; the bounds keep what is remembered of hostile ones small.
+_MOST_COMMANDS, _MOST_EXPORTED = 20_000, 64
 
 # Words before a command that leave it the same command.
 _PREFIXES = frozenset(
@@ -85,7 +90,7 @@ class _Scanner:
             elif match := _HERE.match(text, self.at):
                 self.here.append((match[2] or match[3] or match[4], bool(match[1])))
                 self.step(len(match[0]))
-            elif match := re.compile(r"[0-9]*(?:>>|<<<|>&|<&|&>|>|<)").match(text, self.at):
+            elif match := _REDIRECTION.match(text, self.at):
                 # A redirection takes the word behind it along.
                 self.step(len(match[0]))
                 yield ">"
@@ -109,6 +114,10 @@ class _Scanner:
         quoted = False
         text = self.text
         while self.at < len(text):
+            if run := _PLAIN.match(text, self.at):
+                parts.append(run[0])
+                self.at = run.end()
+                continue
             character = text[self.at]
             if character in _BLANKS or character in _SEPARATORS or character in "<>":
                 break
@@ -199,7 +208,7 @@ def parse_shell(
     variables: dict[str, Word | None] = {}
     exported: dict[str, Word] = {}
     words: list[Word] = []
-    skip = False
+    skip, count = False, 0
     for token in chain(_Scanner(text, file, line, column, indent).tokens(), "\n"):
         if isinstance(token, Word):
             if not skip:
@@ -212,6 +221,9 @@ def parse_shell(
         command = _command(words, variables, exported)
         words = []
         if command:
+            count += 1
+            if count > _MOST_COMMANDS:
+                raise Refused(f"more than {_MOST_COMMANDS:,} commands", command.words[0].line)
             yield replace(command, background=token == "&")
 
 
@@ -236,7 +248,7 @@ def _command(
         for name, value in environment.items():
             # A second value may come from another branch: then neither is certain.
             variables[name] = None if name in variables else value
-            if exporting:
+            if exporting and len(exported) < _MOST_EXPORTED:
                 exported[name] = value
         return None
     return Command(tuple(filled[rest:]), {**exported, **environment})
