@@ -124,7 +124,15 @@ def test_errno_by_name_is_podmans() -> None:
 
 @pytest.mark.parametrize(
     ("number", "expected"),
-    [(None, "EPERM"), (0, "0"), (13, "EACCES"), (4095, "4095"), (5000, "4095"), (65537, "EPERM")],
+    [
+        (None, "EPERM"),
+        (0, "0"),
+        (13, "EACCES"),
+        (4094, "4094"),
+        (4095, "no-start"),
+        (5000, "no-start"),
+        (65537, "EPERM"),
+    ],
 )
 def test_errnos(number: int | None, expected: str) -> None:
     rule = {"names": ["mbind"], "action": ERRNO}
@@ -233,7 +241,10 @@ def condition(index: int, operator: str, value: int, two: int = 0) -> dict[str, 
         ("set_mempolicy", [condition(5, "EQ", 0)], "unknown"),
         ("set_mempolicy_home_node", [condition(3, "EQ", 0)], "allow"),
         # Twice the same argument: either is enough.
-        ("mbind", [condition(5, "LE", 7), condition(5, "GT", 7)], "allow"),
+        ("mbind", [condition(2, "EQ", 3), condition(2, "EQ", 1 << 20)], "unknown"),
+        ("mbind", [condition(2, "EQ", 1 << 20), condition(2, "EQ", 1 << 21)], "EPERM"),
+        # libseccomp loses one of two such rules, sometimes.
+        ("mbind", [condition(5, "LE", 7), condition(5, "GT", 7)], "unknown"),
         ("mbind", [condition(5, "GT", 7), condition(2, "GT", 1 << 20)], "EPERM"),
     ],
 )
@@ -242,7 +253,7 @@ def test_conditions_are_decided_as_far_as_they_can_be(
 ) -> None:
     found = verdict(call, {"names": [call], "action": ALLOW, "args": args}, runtime="podman")
     assert found.answer == expected
-    if expected == "unknown":
+    if expected == "unknown" and len({one["index"] for one in args}) == len(args):
         assert f"argument {args[0]['index']}" in found.reason
 
 
@@ -455,5 +466,5 @@ def test_what_is_decided_for_all_holds_for_each(
         bits = argument_bits(call, index, None)
         passed.append(bits.value | bits.unknown & choice)
     exact = verdict(call, rule, runtime="podman", arguments=passed)
-    assert not exact.unknown
+    assert exact.unknown <= loosely.unknown
     assert loosely.unknown or loosely.answer == exact.answer

@@ -22,7 +22,7 @@ from numadoctor.kernel.seccomp.architectures import (
     engine_name,
     scmp_name,
 )
-from numadoctor.kernel.seccomp.matching import Candidate, decide
+from numadoctor.kernel.seccomp.matching import Candidate, clash, decide
 from numadoctor.kernel.seccomp.numbers import Newest
 from numadoctor.kernel.seccomp.profile import Profile, Rule, path_text
 
@@ -159,23 +159,25 @@ def answer(profile: Profile, call: str, way: Way, found: Circumstances) -> Verdi
     if profile.default is None and not profile.rules:
         return Verdict(Action.ALLOW, None, "the profile asks for no filter at all")
     architectures = _architectures(profile, way, found.abi)
-    if refusal := _refusal(profile, way, architectures):
+    loads = [(rule, _loads(rule, way, found)) for rule in profile.rules]
+    loaded = [rule for rule, counts in loads if counts is not False]
+    if refusal := _refusal(profile, loaded, way, architectures):
         return Verdict(Action.NO_START, None, refusal)
     default = _default(profile, way)
     own, native = scmp_name(found.abi), scmp_name(by_name(NATIVE[found.abi.name]))
+    if problem := _clash(loaded, way, default, _least_width(architectures)):
+        return problem
     if own not in (*architectures, native):
         return Verdict(
             Action.KILL_THREAD,
             None,
             f"{own} is not among the profile's architectures: libseccomp ends the caller",
         )
-    rules = [(rule, _loads(rule, way, found)) for rule in profile.rules]
-    doubtful = [rule for rule, loads in rules if loads is None and call in _names(rule, way)]
-    loaded = [rule for rule, loads in rules if loads]
-    if doubtful:
-        where = path_text(("syscalls", doubtful[0].place))
-        reason = f"{where} counts from or up to a kernel version, and the kernel's is not known"
-        return Verdict(None, None, reason, doubtful[0].place)
+    for rule, counts in loads:
+        if counts is None and call in _names(rule, way):
+            where = path_text(("syscalls", rule.place))
+            reason = f"{where} counts from or up to a kernel version, and the kernel's is not known"
+            return Verdict(None, None, reason, rule.place)
     return _filter(call, way, found, default, loaded, own in architectures)
 
 
@@ -212,8 +214,10 @@ def _architectures(profile: Profile, way: Way, abi: Abi) -> tuple[str, ...]:
     return ()
 
 
-def _refusal(profile: Profile, way: Way, architectures: Iterable[str]) -> str:
-    """Why the container would not start with this profile, or nothing."""
+def _refusal(
+    profile: Profile, rules: Sequence[Rule], way: Way, architectures: Iterable[str]
+) -> str:
+    """Why the container would not start with these rules of the profile, or nothing."""
     for name in architectures:
         if name not in SCMP_ARCHITECTURES:
             return f"{way.runtime} refuses the unknown architecture {name!r}"
@@ -221,25 +225,52 @@ def _refusal(profile: Profile, way: Way, architectures: Iterable[str]) -> str:
         return f"{way.runtime} refuses a profile without defaultAction"
     if profile.default is Action.NOTIFY:
         return f"{way.runtime} refuses SCMP_ACT_NOTIFY as defaultAction"
-    notifies = any(rule.action is Action.NOTIFY for rule in profile.rules)
+    notifies = any(rule.action is Action.NOTIFY for rule in rules)
     if notifies and (not profile.listener or way.loader == "docker"):
         return f"{way.runtime} refuses SCMP_ACT_NOTIFY without listenerPath"
-    return _errno_refusal(profile, way)
+    default = (profile.default, profile.default_errno, profile.default_errno_name)
+    refusals = [_errno_refusal("defaultAction", *default, way)]
+    for rule in rules:
+        where = path_text(("syscalls", rule.place))
+        refusals.append(_errno_refusal(where, rule.action, rule.errno, rule.errno_name, way))
+    return next(filter(None, refusals), "")
 
 
-def _errno_refusal(profile: Profile, way: Way) -> str:
-    written = [("defaultErrno", profile.default, profile.default_errno, profile.default_errno_name)]
-    written += [
-        (path_text(("syscalls", rule.place)), rule.action, rule.errno, rule.errno_name)
-        for rule in profile.rules
-    ]
-    for where, action, number, name in written:
-        if way.loader == "common" and name and not hasattr(_errno, name):
-            return f"the engine refuses the unknown errno {name!r} of {where}"
-        given = _number(number, name, way) is not None
-        if way.runtime == "crun" and given and action not in (Action.ERRNO, Action.TRACE):
-            return f"crun refuses an errno for the action of {where}"
+def _errno_refusal(where: str, action: Action, number: int | None, name: str, way: Way) -> str:
+    if way.loader == "common" and name and not hasattr(_errno, name):
+        return f"the engine refuses the unknown errno {name!r} of {where}"
+    given = _number(number, name, way)
+    if way.runtime == "crun" and given is not None and action not in (Action.ERRNO, Action.TRACE):
+        return f"crun refuses an errno for the action of {where}"
+    if action is Action.ERRNO and given is not None and given & 0xFFFF >= MAX_ERRNO:
+        return f"libseccomp refuses the errno {given} of {where}"
     return ""
+
+
+def _least_width(architectures: Iterable[str]) -> int:
+    """Bits of an argument in the smallest of the architectures."""
+    narrow = {scmp_name(by_name(name)) for name in NATIVE if by_name(name).word_size == 4}
+    return 32 if narrow & set(architectures) else 64
+
+
+def _clash(rules: Sequence[Rule], way: Way, default: Verdict, width: int) -> Verdict | None:
+    """Two rules for any one call that libseccomp does not take together."""
+    by_name: dict[str, list[Candidate]] = {}
+    for rule in rules:
+        for name in _names(rule, way) if rule.action is not Action.NOTIFY else ():
+            by_name.setdefault(name, []).append(_candidate(rule, way))
+    for candidates in by_name.values():
+        if sum(bool(one.conditions) for one in candidates) > 1:
+            alive = [one for one in candidates if not one.verdict.same_as(default)]
+            if found := clash(alive, width):
+                return found
+    return None
+
+
+def _candidate(rule: Rule, way: Way) -> Candidate:
+    number = _number(rule.errno, rule.errno_name, way)
+    reason = f"{path_text(('syscalls', rule.place))} names it"
+    return Candidate(_verdict(rule.action, number, reason, rule.place), rule.conditions)
 
 
 def _loads(rule: Rule, way: Way, found: Circumstances) -> bool | None:
@@ -282,7 +313,7 @@ def _filter(
     way: Way,
     found: Circumstances,
     default: Verdict,
-    rules: list[Rule],
+    rules: Sequence[Rule],
     listed: bool,
 ) -> Verdict:
     """What the filter made of the loaded rules does.
@@ -292,14 +323,12 @@ def _filter(
     naming = [rule for rule in rules if call in _names(rule, way)]
     if not naming:
         return _behind_stub(call, way, found, default, rules, listed)
-    candidates = []
-    for rule in naming:
-        reason = f"{path_text(('syscalls', rule.place))} names it"
-        number = _number(rule.errno, rule.errno_name, way)
-        verdict = _verdict(rule.action, number, reason, rule.place)
-        if verdict.same_as(default):
-            continue  # both runtimes pass over what changes nothing
-        candidates.append(Candidate(verdict, rule.conditions))
+    # Both runtimes pass over what changes nothing.
+    candidates = [
+        one
+        for one in (_candidate(rule, way) for rule in naming)
+        if not one.verdict.same_as(default)
+    ]
     if not candidates:
         place = naming[0].place
         reason = f"{path_text(('syscalls', place))} names it, with the default action"
@@ -308,7 +337,7 @@ def _filter(
 
 
 def _behind_stub(
-    call: str, way: Way, found: Circumstances, default: Verdict, rules: list[Rule], listed: bool
+    call: str, way: Way, found: Circumstances, default: Verdict, rules: Sequence[Rule], listed: bool
 ) -> Verdict:
     """The default action, or ENOSYS where runc finds the call newer than the profile."""
     number = found.abi.numbers[call]

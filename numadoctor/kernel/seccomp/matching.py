@@ -6,7 +6,6 @@ side by side, and a call that none of them fits gets the default action.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import NamedTuple
 
 from numadoctor.kernel.abi import Abi
@@ -41,8 +40,9 @@ def decide(
     for one in split:
         if not one.conditions:
             return one.verdict
-    if clash := _clash(split):
-        return clash
+    if doubtful := _not_held_together(split):
+        reason = f"{_place(doubtful)} is one of several with conditions: libseccomp may lose one"
+        return Verdict(None, None, reason, doubtful.verdict.rule)
     fits = [(one, _fits(call, one.conditions, arguments, width)) for one in split]
     possible = [one for one, fit in fits if fit is not False]
     certain = [one for one, fit in fits if fit]
@@ -90,20 +90,73 @@ def _split(one: Candidate, width: int) -> list[Candidate]:
     return [one._replace(conditions=tuple(conditions))]
 
 
-def _clash(candidates: Sequence[Candidate]) -> Verdict | None:
-    for one, other in combinations(candidates, 2):
-        same = sorted(_key(one.conditions)) == sorted(_key(other.conditions))
-        if same and not one.verdict.same_as(other.verdict):
-            reason = (
-                f"{_place(one)} and {_place(other)} have the same conditions and different "
-                "actions: libseccomp refuses the second (EEXIST)"
-            )
-            return Verdict(Action.NO_START, None, reason, other.verdict.rule)
+def clash(candidates: Sequence[Candidate], width: int) -> Verdict | None:
+    """What libseccomp says to rules for one call that it cannot hold together, or None.
+
+    Rules with the same conditions, or where those of the later are the first
+    of the earlier's, must have the same action.
+
+    :param width: bits of an argument in the smallest ABI of the profile
+    """
+    taken = _conditional(candidates, width)
+    if len({(one.verdict.action, one.verdict.errno) for one in taken}) < 2:
+        return None
+    doubtful = _not_held_together(taken)
+    for place, one in enumerate(taken if len(taken) == 2 or not doubtful else ()):
+        for other in taken[:place]:
+            earlier, later = _key(other.conditions, width), _key(one.conditions, width)
+            if later == earlier[: len(later)] and not one.verdict.same_as(other.verdict):
+                reason = (
+                    f"{_place(other)} and {_place(one)} have the same conditions and different "
+                    "actions: libseccomp refuses the second (EEXIST)"
+                )
+                return Verdict(Action.NO_START, None, reason, one.verdict.rule)
+    if doubtful:
+        reason = f"libseccomp takes {_place(doubtful)} beside the other rules, or refuses it"
+        return Verdict(None, None, reason, doubtful.verdict.rule)
     return None
 
 
-def _key(conditions: Sequence[Condition]) -> list[tuple[int, str, int, int]]:
-    return [(c.index, c.operator, c.value, c.value_two) for c in conditions]
+def _conditional(candidates: Sequence[Candidate], width: int) -> list[Candidate]:
+    """The rules with conditions, up to one without, after which libseccomp takes no others."""
+    taken: list[Candidate] = []
+    for one in (part for candidate in candidates for part in _split(candidate, width)):
+        if not one.conditions:
+            break
+        taken.append(one)
+    return taken
+
+
+def _not_held_together(taken: Sequence[Candidate]) -> Candidate | None:
+    """The rule that makes several more than libseccomp can be trusted with.
+
+    It puts them into one tree, and where they compare by order or by NE their
+    branches get in each other's way (seen with 2.5.4): then a rule can be lost.
+    """
+    if len(taken) < 2:
+        return None
+    return next(
+        (
+            one
+            for one in taken
+            if any(condition.operator not in ("EQ", "MASKED_EQ") for condition in one.conditions)
+        ),
+        None,
+    )
+
+
+def _key(conditions: Sequence[Condition], width: int) -> list[tuple[int, str, int, int]]:
+    """The conditions by argument, as libseccomp chains them."""
+    mask = (1 << width) - 1
+    return sorted(
+        (
+            c.index,
+            c.operator,
+            c.value & mask,
+            c.value_two & c.value & mask if c.operator == "MASKED_EQ" else 0,
+        )
+        for c in conditions
+    )
 
 
 def _fits(
