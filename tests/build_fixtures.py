@@ -113,6 +113,7 @@ class Machine:
 
     :ivar about: the three lines of its README
     :ivar files: files beyond those that every sample has, or instead of them
+    :ivar links: symbolic links in the same way
     :ivar absent: files and folders that it lacks
     :ivar refused: the errno with which every NUMA call is answered
     :ivar facts: facts by name, instead of the usual ones
@@ -139,6 +140,7 @@ class Machine:
     isolated: str = ""
     swap: int = 0
     files: Mapping[str, str] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
     refused: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -197,6 +199,7 @@ def build(machine: Machine) -> tuple[Files, dict[str, str]]:
     for part in parts:
         part(machine, files, links)
     files.update(machine.files)
+    links.update(machine.links)
     for gone in machine.absent:
         for table in (files, links):
             for path in [p for p in table if p == gone or p.startswith(f"{gone}/")]:
@@ -591,7 +594,7 @@ def _function(
         gpu = f"/proc/driver/nvidia/gpus/{device.address}"
         minor = sum(path.endswith("/information") for path in files)
         files[f"{gpu}/information"] = (
-            f"Model: \t\t {_MODELS[device.device]}\n"
+            f"Model: \t\t {_MODELS.get(device.device, 'NVIDIA GPU')}\n"
             f"GPU UUID: \t {uuid(device.address)}\nBus Location: \t {device.address}\n"
             f"Device Minor: \t {minor}"
         )

@@ -5,57 +5,18 @@ they stand beside the repository and are no part of it. expected.json beside
 them was read from the same files by another program (lstopo of hwloc 2.9).
 """
 
-import json
-import re
-import tarfile
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from numadoctor.engine.discovery import discover
 from numadoctor.engine.runner import run
-from numadoctor.host import FolderRoot, Host
 from numadoctor.model import NodeKind, Status, Topology
-
-HOSTS = Path(__file__).resolve().parents[3] / "shared" / "hosts"
-EXPECTED: dict[str, Any] = (
-    json.loads((HOSTS / "expected.json").read_text()) if HOSTS.is_dir() else {}
-)
-ARCHIVES: list[Any] = sorted(EXPECTED) or [
-    pytest.param("", marks=pytest.mark.skip(reason=f"{HOSTS.parent.name}/hosts is not there"))
-]
-
-# Half of all files, and nothing reads them.
-UNREAD = re.compile("/(cache|cpuidle)/")
+from tests.host.archives import ARCHIVES, EXPECTED, Open
 
 # lstopo merges eight nodes that hold the same CPUs and are all at distance 10 into
 # one, so that its allowed node is 0; the files allow 0-7.
 MERGED_BY_LSTOPO = {"8em64t-2s2ca2c-buggynuma.tar.bz2": tuple(range(8))}
-
-Open = Callable[[str], Host]
-
-
-@pytest.fixture(scope="session")
-def opened(in_memory: Path) -> Open:
-    """Unpack an archive, once."""
-    unpacked: dict[str, Host] = {}
-
-    def open_archive(name: str) -> Host:
-        if name not in unpacked:
-            folder = in_memory / name
-            with tarfile.open(HOSTS / name) as archive:
-                members = [m for m in archive if not UNREAD.search(m.name)]
-                # Links that lead out of the folder are part of what is tested.
-                if hasattr(tarfile, "fully_trusted_filter"):
-                    archive.extractall(folder, members, filter="fully_trusted")
-                else:
-                    archive.extractall(folder, members)
-            unpacked[name] = Host(FolderRoot(str(folder / EXPECTED[name]["folder"])))
-        return unpacked[name]
-
-    return open_archive
 
 
 def _read(topology: Topology) -> dict[str, Any]:
