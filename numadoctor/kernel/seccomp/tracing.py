@@ -114,8 +114,8 @@ def _why_not_seized(number: int, thread: int) -> str:
         return f"there is no thread {thread}"
     if number == errno.EPERM:
         return (
-            f"thread {thread} may not be traced: another tracer has it, or this needs "
-            "CAP_SYS_PTRACE (run it as root)"
+            f"thread {thread} may not be traced: another tracer has it, it has ended, or this "
+            "needs CAP_SYS_PTRACE (run it as root)"
         )
     return f"thread {thread} cannot be traced: {_error()}"
 
