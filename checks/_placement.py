@@ -1,6 +1,6 @@
 """What the checks of processes share: what they read, whom a mapping serves, how it is written."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from numadoctor.engine.thresholds import threshold
@@ -241,6 +241,11 @@ def what(placements: list[Placement]) -> str:
     if len(placements) == 1:
         return f"{name} ({size})"
     return f"{len(placements)} mappings of {name} ({size})"
+
+
+def are(placements: Sequence[Placement]) -> str:
+    """``is`` or ``are``, after ``what`` names them."""
+    return "is" if len(placements) == 1 else "are"
 
 
 def node_list(nodes: Iterable[int]) -> str:

@@ -26,8 +26,8 @@ from ._placement import (
     GPUS,
     PLACEMENT,
     THREADS,
+    are,
     gpu_nodes,
-    grouped,
     host_nodes,
     looked_at,
     node_list,
@@ -36,6 +36,7 @@ from ._placement import (
     pools,
     seen,
     spread_text,
+    subject_of,
     what,
 )
 from ._words import nodes_text
@@ -82,11 +83,32 @@ def first_touch_pool(host: "Host", target: Target) -> Iterator[Finding]:
     if not large:
         yield skip(f"no pool of {amount(int(threshold('large-pool')))} or more")
         return
-    for subject, alike in grouped(large, found):
-        yield _first_touch(found, subject, alike)
+    groups: dict[tuple[str, frozenset[int], tuple[int, ...]], list[Placement]] = {}
+    for placement in large:
+        # Blocks of workers that serve GPUs of different nodes are different things.
+        key = subject_of(found, placement), _served(found, placement), _held_by(placement)
+        groups.setdefault(key, []).append(placement)
+    for (subject, near, _), alike in groups.items():
+        yield _first_touch(found, subject, near, alike)
 
 
-def _first_touch(found: Examination, subject: str, alike: list[Placement]) -> Finding:
+def _served(found: Examination, placement: Placement) -> frozenset[int]:
+    """The nodes of the GPUs that read it, as far as that is known."""
+    try:
+        return gpu_nodes(found, [p for p in pids_of(placement) if p in found.processes])
+    except Undecided:
+        return frozenset()
+
+
+def _held_by(placement: Placement) -> tuple[int, ...]:
+    """The nodes with a part of it that is worth a word."""
+    least = threshold("off-node")
+    return tuple(node for node, share in placement.by_node.items() if share.fraction > least)
+
+
+def _first_touch(
+    found: Examination, subject: str, near: frozenset[int], alike: list[Placement]
+) -> Finding:
     pids = tuple(dict.fromkeys(pid for p in alike for pid in pids_of(p)))
     evidence = [seen(p) for p in alike[:3]]
     touching = _touching_nodes(found, pids)
@@ -99,7 +121,7 @@ def _first_touch(found: Examination, subject: str, alike: list[Placement]) -> Fi
             evidence=evidence,
         )
     if loose:
-        return _left_to_luck(found, subject, loose, touching)
+        return _left_to_luck(subject, near, loose, touching)
     if unread:
         told = spread_text(unread[0].by_node)
         return unknown(
@@ -136,17 +158,12 @@ def _is_spread_finely(placement: Placement) -> bool:
 
 
 def _left_to_luck(
-    found: Examination, subject: str, loose: list[Placement], touching: list[int]
+    subject: str, near: frozenset[int], loose: list[Placement], touching: list[int]
 ) -> Finding:
-    pids = tuple(dict.fromkeys(pid for p in loose for pid in pids_of(p)))
     spread = spread_text(max(loose, key=lambda p: p.resident).by_node)
     evidence = [seen(p) for p in loose[:3]]
-    try:
-        near = gpu_nodes(found, pids)
-    except Undecided:
-        near = frozenset()
     served = f"GPUs on {nodes_text(sorted(near))} read it. " if near else ""
-    message = f"{what(loose)} is left to first touch: {spread}"
+    message = f"{what(loose)} {are(loose)} left to first touch: {spread}"
     if (
         near
         and max(off(p.by_node, near) for p in loose) <= threshold("off-node")

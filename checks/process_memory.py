@@ -224,7 +224,8 @@ def _locked(
             ),
         )
     if not locked:
-        return skip(f"{who} locks no memory, and was not asked to", subject=subject)
+        name = process.name or "the process"
+        return skip(f"{name} locks no memory, and was not asked to", subject=subject)
     return passed(
         f"{who} has {amount(locked)} locked, and may lock {allowed}",
         subject=subject,

@@ -104,8 +104,8 @@ def memory_near_gpus(host: "Host", target: Target) -> Iterator[Finding]:
     if not told and judged:
         near = frozenset[int]().union(*(one.near for one in judged))
         yield passed(
-            f"{_sum_text(judged)} are where {gpus_text(found, with_gpus)} can reach it over "
-            f"{nodes_text(sorted(near))}",
+            f"{_sum_text(judged)} are on {nodes_text(sorted(near))}, as are those GPUs that work "
+            f"on it: {gpus_text(found, with_gpus)}",
             evidence=[seen(one.placement) for one in judged[:3]],
         )
     elif not judged and not blind:
@@ -158,7 +158,7 @@ def _far_finding(
     evidence = [*(seen(p) for p in placements[:4])]
     if who == "GPUs":
         evidence += [e for pid in pids if pid in found.processes for e in found.gpus(pid).evidence]
-    message = f"{what(placements)} lies off the node of {whose}: {spread}"
+    message = f"{what(placements)} {_lie(placements)} off the node of {whose}: {spread}"
     if meant:
         return info(
             f"{message}, as its policy {largest.policy.text if largest.policy else ''} asks",
@@ -174,6 +174,10 @@ def _far_finding(
         evidence=evidence[:6],
         fixes=_bring_near(largest.mapping.pid, there, sorted(near)),
     )
+
+
+def _lie(placements: Sequence[Placement]) -> str:
+    return "lies" if len(placements) == 1 else "lie"
 
 
 def _bring_near(pid: int, there: list[int], near: list[int]) -> tuple[Fix, ...]:
@@ -248,7 +252,7 @@ def _have(there: int, gpus: int) -> str:
 def _blocks(elsewhere: list[Placement]) -> str:
     size = amount(sum(p.resident for p in elsewhere))
     blocks = "1 block" if len(elsewhere) == 1 else f"{len(elsewhere)} blocks"
-    return f"{blocks} ({size}) lie{'s' if len(elsewhere) == 1 else ''}"
+    return f"{blocks} ({size}) {_lie(elsewhere)}"
 
 
 @check(

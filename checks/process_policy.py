@@ -25,6 +25,7 @@ from ._placement import (
     ASKED,
     PLACEMENT,
     THREADS,
+    are,
     grouped,
     host_nodes,
     looked_at,
@@ -298,7 +299,8 @@ def _alone(found: Examination) -> Iterator[Finding]:
     for subject, alike in grouped(large, found):
         policy = alike[0].policy
         yield warn(
-            f"{what(alike)} is interleaved over one node: {policy.text if policy else ''}",
+            f"{what(alike)} {are(alike)} interleaved over one node: "
+            f"{policy.text if policy else ''}",
             subject=subject,
             cause=f"The machine has {nodes_text(every)}; the others were dropped from the policy, "
             "by the cpuset or by who set it.",

@@ -10,6 +10,7 @@ from numadoctor.model import (
     Evidence,
     Finding,
     Fix,
+    Status,
     Target,
     Undecided,
     info,
@@ -65,14 +66,33 @@ def threads_bound_alike(host: "Host", target: Target) -> Iterator[Finding]:
     """
     found = looked_at(host, target)
     blind: dict[int, Undecided] = {}
+    alike: list[tuple[Process, Finding]] = []
     for pid, process in found.processes.items():
         try:
             threads = found.threads(pid)
         except Undecided as error:
             blind[pid] = error
             continue
-        yield _alike(found, process, threads)
+        finding = _alike(found, process, threads)
+        if finding.status is Status.PASS:
+            alike.append((process, finding))
+        else:
+            yield finding
+    if alike:
+        yield _all_alike(alike)
     yield from undecided_processes(found, blind, "how its threads are bound")
+
+
+def _all_alike(alike: list[tuple[Process, Finding]]) -> Finding:
+    if len(alike) == 1:
+        return alike[0][1]
+    threads = sum(process.threads or 0 for process, _ in alike)
+    return passed(
+        f"the {threads} threads of {len(alike)} processes may run on the same nodes, in each of "
+        "them",
+        subject="processes",
+        evidence=[seen for _, finding in alike[:3] for seen in finding.evidence],
+    )
 
 
 def _nodes_of(found: Examination, thread: Thread) -> frozenset[int]:
@@ -214,12 +234,12 @@ def _near(found: Examination, process: Process, threads: tuple[Thread, ...]) -> 
         raise Undecided(f"/proc/{process.pid}/task", None, "no thread tells its last CPU")
     if len(places) < threshold("few-threads"):
         return skip(
-            f"{process_text(found, process.pid)} has {count(len(places), 'thread')}",
+            f"{process.name or 'the process'} has {count(len(places), 'thread')}",
             subject=subject,
         )
     if not home:
         return skip(
-            f"{process_text(found, process.pid)}: its memory is on all nodes, or there is little",
+            f"{process.name or 'the process'}: its memory is on all nodes, or there is little",
             subject=subject,
         )
     astray = [node for node in places if node not in home]

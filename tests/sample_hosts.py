@@ -4,9 +4,11 @@ See tests/build_fixtures.py for how they become files.
 """
 
 import errno
+import json
 from dataclasses import replace
 
 from tests.build_fixtures import Access, Device, Machine, Node, Package, status
+from tests.sample_engine import engine_files, engine_links
 
 _NVIDIA, _AMD, _MELLANOX, _SAMSUNG = 0x10DE, 0x1002, 0x15B3, 0x144D
 _ASPEED, _INTEL, _REALTEK = 0x1A03, 0x8086, 0x10EC
@@ -84,6 +86,24 @@ _TWO_SOCKET = Machine(
         Node(1, "8-15,24-31", 512 * _GB, "21 10", huge={2048: 1024, 1048576: 0}),
     ),
     devices=_SERVER_DEVICES,
+)
+
+_KV_POOL = replace(
+    _TWO_SOCKET,
+    name="kv-pool",
+    about=(
+        "The server of two-socket with an engine: pid 4242 and eight workers, one for each GPU,",
+        "that share a pool of 64 GiB. Nobody gave it a policy: 77 % of it is on node 0.",
+        "check --pid 4242 tells that, and that the GPUs of node 1 read it from there.",
+    ),
+    files={
+        **engine_files(),
+        "/proc/uptime": "90000.00 2700000.00",
+        "/.numadoctor/window.json": json.dumps(
+            {"seconds": 0.5, "processes": {"4242": {"minor_faults": 12, "major_faults": 0}}}
+        ),
+    },
+    links=engine_links(),
 )
 
 _LAPTOP = Machine(
@@ -630,6 +650,7 @@ _ONE_GPU = Machine(
 
 MACHINES = (
     _TWO_SOCKET,
+    _KV_POOL,
     _LAPTOP,
     _NO_NUMA,
     _CPUS_WITHOUT_MEMORY,
