@@ -128,7 +128,7 @@ def huge_page_size(host: "Host", instance: Instance) -> int | None:
 
 def start_fixes(instance: Instance) -> tuple[Fix, ...]:
     """How to start it with the CPUs and the policy of the plan."""
-    from numadoctor.planning.launchers import numactl_options
+    from numadoctor.planning.starting import numactl_options
 
     fixes = []
     if options := numactl_options(instance):

@@ -105,6 +105,7 @@ _HELP = "Choose GPUs, nodes, CPUs and NICs for each instance, and print how to s
 @click.option(
     "--command", "line", metavar="COMMAND", default="COMMAND", help="What is to be started."
 )
+@click.option("--strict", is_flag=True, help="Exit 3 if something unknown had to be assumed.")
 @sysroot_option
 @output_option(("text", "json"))
 @click.option("--color/--no-color", "colour", default=None, help="Colour: default on a terminal.")
@@ -119,6 +120,7 @@ def command(
     keep_cores: int | None,
     launchers: tuple[str, ...],
     line: str,
+    strict: bool,
     sysroot: str | None,
     outputs: list[tuple[str, str | None]],
     colour: bool | None,
@@ -168,7 +170,9 @@ def command(
         return _as_text(found, terminal, shown)
 
     write_outputs(outputs, render)
-    return int(ExitCode.FINDINGS if isinstance(found, Refusal) else ExitCode.OK)
+    if isinstance(found, Refusal):
+        return int(ExitCode.FINDINGS)
+    return int(ExitCode.INCOMPLETE if strict and found.assumed else ExitCode.OK)
 
 
 def _as_json(found: "Proposal | Refusal") -> str:

@@ -1,5 +1,6 @@
 """Puts a plan together: GPUs, memory, CPUs, NICs, huge pages; and explains or refuses it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,13 +25,17 @@ from numadoctor.planning import explaining
 from numadoctor.planning.cpus import Claims, Cpus, TooFewCores, divide_cores
 from numadoctor.planning.explaining import nodes_text
 from numadoctor.planning.grouping import Grouping, group_gpus
-from numadoctor.planning.launchers import Start, huge_page_commands, snippets
+from numadoctor.planning.launchers import huge_page_commands, snippets
 from numadoctor.planning.machine import Machine
 from numadoctor.planning.memory import Placed, Wish, place_pools
 from numadoctor.planning.partition import MOST_SEARCHED
+from numadoctor.planning.refusing import largest, shortest
+from numadoctor.planning.starting import Start
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 WEIGHTS = "/sys/kernel/mm/mempolicy/weighted_interleave"
 
@@ -170,10 +175,10 @@ class _Proposer:
         ]
         details += [f"node {node}: none: {why}" for node, why in self.machine.left_out.items()]
         number = f"{len(wishes)} × {amount(self.wanted.pool_size)}"
-        advice = [f"--pool-size {_largest(wishes, room, self.machine, weights)}"]
+        advice = [f"--pool-size {largest(wishes, room, self.machine, weights)}"]
         if self.wanted.policy is PoolPolicy.BIND and total <= have:
             raise self.refused(
-                f"{number} bound to the nodes of their GPUs do not fit: {_shortest(wishes, room)}",
+                f"{number} bound to the nodes of their GPUs do not fit: {shortest(wishes, room)}",
                 details,
                 ["--mode interleave spreads a pool over nodes that have room", *advice],
             )
@@ -313,7 +318,8 @@ class _Proposer:
 
     def planned(self, gpu: Device) -> PlannedGpu:
         index = self.machine.gpus.index(gpu) if gpu in self.machine.gpus else -1
-        return PlannedGpu(gpu.address, index, gpu.node, gpu.node_source, gpu.model, gpu.uuid)
+        uuid = gpu.uuid if _PLAIN.fullmatch(gpu.uuid) else ""
+        return PlannedGpu(gpu.address, index, gpu.node, gpu.node_source, gpu.model, uuid)
 
     def memory_node(self, gpu: Device) -> int | None:
         if gpu.node is None:
@@ -397,35 +403,6 @@ class _Proposer:
 
 
 def _nic_name(nic: Device) -> str:
-    return next(iter((*nic.rdma, *nic.interfaces, *nic.names)), nic.address)
-
-
-def _shortest(wishes: Sequence[Wish], room: Mapping[int, int]) -> str:
-    """What is wanted of each node that has too little, and what it has."""
-    wanted: dict[tuple[int, ...], int] = {}
-    for wish in wishes:
-        wanted[wish.homes] = wanted.get(wish.homes, 0) + wish.size
-    short = [
-        f"{nodes_text(nodes)} has {amount(sum(room[n] for n in nodes))} for {amount(size)}"
-        for nodes, size in wanted.items()
-        if size > sum(room[node] for node in nodes)
-    ]
-    return ", ".join(short) or "no division over their nodes works out"
-
-
-def _largest(
-    wishes: Sequence[Wish],
-    room: Mapping[int, int],
-    machine: Machine,
-    weights: Mapping[int, int],
-) -> str:
-    """The largest pools that would fit, in MiB or GiB, found by halving."""
-    low, high = 0, sum(room.values()) >> 20
-    while low < high:
-        middle = (low + high + 1) // 2
-        smaller = [wish._replace(size=middle << 20) for wish in wishes]
-        if place_pools(smaller, room, machine.distance, weights) is None:
-            high = middle - 1
-        else:
-            low = middle
-    return f"{low >> 10}GiB" if low >= 1 << 10 else f"{low}MiB"
+    """What programs call it. Names come from the examined machine and go into commands."""
+    names = (*nic.rdma, *nic.interfaces, *nic.names)
+    return next((name for name in names if _PLAIN.fullmatch(name)), nic.address)

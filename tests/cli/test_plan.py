@@ -275,3 +275,27 @@ def test_a_gpu_of_unknown_node_stays_unknown() -> None:
         assert "is unknown" in instance["assumed"][0]
         assert instance["nodes"] == [0, 1]
         assert instance["nics"] == []
+
+
+def test_what_was_assumed_is_incomplete_if_strict() -> None:
+    told("--sysroot", "sample:vm-unplaced-gpus", "--strict", code=3)
+    told("--sysroot", "sample:two-socket", "--strict")
+    told("--sysroot", "sample:two-socket", "--strict", "--pool-size", "9T", code=1)
+
+
+def test_names_of_the_machine_cannot_act_in_commands(scratch: Path) -> None:
+    """A captured folder may hold any name: those that are not plain are left out."""
+    device = "/sys/devices/pci0000:15/0000:15:03.0/0000:17:00.0"
+    tree = parse_tree(
+        "use two-socket\n"
+        f"-- {device}/infiniband removed --\n"
+        f'-- {device}/infiniband/$(reboot)";x/port --\n1\n'
+        "-- /proc/driver/nvidia/gpus/0000:18:00.0/information --\n"
+        "Model: \t\t \x1b[31mH100\nGPU UUID: \t $(reboot)\nDevice Minor: \t 0\n"
+    )
+    root = str(tree.build(scratch / "root"))
+    data = planned("--sysroot", root, "--instances", "2")
+    text = told("--sysroot", root, "--instances", "2", "--launcher", "all")
+    assert "reboot" not in json.dumps(data["instances"])
+    assert "reboot" not in text
+    assert "\x1b" not in text

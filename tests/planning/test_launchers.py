@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from numadoctor.host import parsers
 from numadoctor.host.binders import from_argv, from_engine
 from numadoctor.model.plan import Instance, PlannedGpu, PoolBacking, PoolPolicy
-from numadoctor.planning.launchers import LAUNCHERS, Start, huge_page_commands, snippets
+from numadoctor.planning.launchers import LAUNCHERS, huge_page_commands, snippets
+from numadoctor.planning.starting import Start
 
 ids = st.sets(st.integers(0, 300), min_size=1, max_size=20).map(lambda s: tuple(sorted(s)))
 
