@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from numadoctor.evidence.pasted import Pasted, PastedDevice
+from numadoctor.host.devices import PCI
 from numadoctor.host.devices.vendors import vendor_name
-from numadoctor.model import Device, Node, Remark, Status, Step, Topology
+from numadoctor.model import Device, Distance, Node, Remark, Status, Step, Topology, distance
 from numadoctor.model.units import id_list
 
 # What nvidia-smi calls the connections that stay within a node, nearest first.
@@ -131,6 +132,26 @@ class Devices:
             memory_nodes=tuple(sorted({*known.memory_nodes, *device.memory_nodes})),
             path=known.path or device.path,
         )
+
+    def drop_contradicted(self) -> None:
+        """Leave out connections over PCI that the host's own files tell otherwise."""
+        of_host = {device.address: device for device in self.host.devices} if self.host else {}
+        wrong = []
+        for (one, other), relation in self.relations.items():
+            if one in of_host and other in of_host and relation in Distance.__members__:
+                apart = distance(of_host[one], of_host[other])
+                if apart is not None and apart.name != relation:
+                    wrong.append((one, other, relation, apart.name))
+        for one, other, _, _ in wrong:
+            del self.relations[one, other]
+        if wrong:
+            one, other, relation, label = min(wrong)
+            more = f" (and so for {len(wrong) // 2 - 1} other pairs)" if len(wrong) > 2 else ""
+            self._remark(
+                f"{PCI}/{one}",
+                f"{self.tellers[one, other]} says that {one} and {other} are {relation}; "
+                f"sysfs says {label}, and is used{more}",
+            )
 
     def nodes(self) -> Mapping[int, tuple[int, ...] | None]:
         """The nodes that devices name, with the CPUs that all devices of a node agree on."""

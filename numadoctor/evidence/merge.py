@@ -44,6 +44,7 @@ def merge(given: Sequence[Given], host: Topology | None = None) -> Topology:
     # Those with PCI addresses first: the others are looked up among them.
     for file, pasted in sorted(parts, key=lambda part: not any(d.address for d in part[1].devices)):
         devices.take(file, pasted)
+    devices.drop_contradicted()
     nodes.add_of_devices(devices)
     told = nodes.result()
     found = devices.result(told)

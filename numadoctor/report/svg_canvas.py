@@ -55,7 +55,7 @@ def _theme(dark: bool) -> str:
 
 
 STYLE = (
-    f"text{{font-family:{SANS}}}.mono{{font-family:{MONO}}}"
+    f"svg{{font-family:{SANS}}}.mono{{font-family:{MONO}}}"
     ".bold{font-weight:700}.dashed{stroke-dasharray:4 3}"
     f"{_theme(False)}@media(prefers-color-scheme:dark){{{_theme(True)}}}"
 )
@@ -107,6 +107,11 @@ class Canvas:
             SubElement(self.into, "title").text = sanitise(title)
         return self.into
 
+    def subgroup(self, **attributes: str) -> None:
+        """Start a group inside the present one, whose attributes hold for all of it."""
+        named = {k.rstrip("_").replace("_", "-"): v for k, v in attributes.items()}
+        self.into = SubElement(self.into, "g", named)
+
     def box(
         self, x: float, y: float, w: float, h: float, class_: str, radius: float = 0, **more: str
     ) -> None:
@@ -118,13 +123,25 @@ class Canvas:
         )
 
     def text(
-        self, x: float, y: float, text: str, size: float, class_: str = "ink", **more: str
+        self, x: float, y: float, text: str, size: float = 0, class_: str = "", **more: str
     ) -> None:
-        """Words with their baseline at ``y``; cut them with ``fitted`` first."""
-        attributes = {"x": _n(x), "y": _n(y), "font-size": _n(size), "class": class_}
+        """Words with their baseline at ``y``; cut them with ``fitted`` first.
+
+        :param size: 0: that of the group, and so is the class
+        """
+        attributes = {"x": _n(x), "y": _n(y)}
+        attributes |= {"font-size": _n(size), "class": class_} if size else {}
         SubElement(
             self.into, "text", attributes | {k.replace("_", "-"): v for k, v in more.items()}
         ).text = sanitise(text)
+
+    def area(self, d: str, class_: str, opacity: float) -> None:
+        """Filled shapes of one colour."""
+        SubElement(
+            self.into,
+            "path",
+            {"d": d, "class": class_, "style": "stroke:none", "fill-opacity": f"{opacity:.2f}"},
+        )
 
     def path(self, d: str, class_: str, thick: float) -> None:
         SubElement(

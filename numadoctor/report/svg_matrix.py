@@ -1,6 +1,5 @@
 """Tables of figures in a picture: distances between nodes, connections between devices."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from numadoctor.model import Topology
@@ -125,38 +124,38 @@ def draw(canvas: Canvas, matrix: Matrix) -> None:
     canvas.text(matrix.x, matrix.y + 13, matrix.title, 12, "ink bold")
     left, top = matrix.x + matrix.side, matrix.y + _TITLE + matrix.head
     w, h = matrix.cell
+    group = canvas.into
+    canvas.subgroup(class_="faint mono", font_size=f"{_SIZE}")
     for number, name in enumerate(matrix.columns):
         x = left + (number + 0.5) * w
         if matrix.slanted:
             turn = f"rotate(-90 {x + 3.5:.1f} {top - 5:.1f})"
-            canvas.text(x + 3.5, top - 5, name, _SIZE, "faint mono", transform=turn)
+            canvas.text(x + 3.5, top - 5, name, transform=turn)
         else:
-            canvas.text(x, top - 6, name, _SIZE, "faint mono", text_anchor="middle")
+            canvas.text(x, top - 6, name, text_anchor="middle")
     for number, name in enumerate(matrix.rows):
-        y = top + (number + 0.5) * h
-        canvas.text(left - 6, y + 3.5, name, _SIZE, "faint mono", text_anchor="end")
-        _draw_row(canvas, matrix.cells[number], left, top + number * h, w, h)
+        canvas.text(left - 6, top + (number + 0.5) * h + 3.5, name, text_anchor="end")
+    canvas.into = group
+    _draw_cells(canvas, matrix, left, top)
 
 
-def _draw_row(
-    canvas: Canvas,
-    cells: Sequence[tuple[str, str, float]],
-    left: float,
-    top: float,
-    w: float,
-    h: float,
-) -> None:
-    for number, (text, class_, shade) in enumerate(cells):
-        x = left + number * w
-        if "open" in class_:
-            canvas.box(x + 1.5, top + 1.5, w - 3, h - 3, class_, 3)
-        else:
-            opacity = f"{max(shade, 0.05):.2f}"
-            canvas.box(
-                x + 1, top + 1, w - 2, h - 2, class_, 3, style="stroke:none", fill_opacity=opacity
-            )
-        if text:
-            shown = fitted(text, w - 2, _SIZE, mono=True)
-            canvas.text(
-                x + w / 2, top + h / 2 + 3.5, shown, _SIZE, "ink mono", text_anchor="middle"
-            )
+def _draw_cells(canvas: Canvas, matrix: Matrix, left: float, top: float) -> None:
+    """The cells: what has one colour is one shape, so that 36 × 36 of them stay small."""
+    w, h = matrix.cell
+    shapes: dict[tuple[str, float], list[str]] = {}
+    for row, line in enumerate(matrix.cells):
+        for column, (_, class_, shade) in enumerate(line):
+            x, y = left + column * w + 1, top + row * h + 1
+            if "open" in class_:
+                canvas.box(x + 0.5, y + 0.5, w - 3, h - 3, class_, 3)
+            else:
+                square = f"M{x:g} {y:g}h{w - 2:g}v{h - 2:g}h{2 - w:g}z"
+                shapes.setdefault((class_, max(shade, 0.05)), []).append(square)
+    for (class_, shade), squares in shapes.items():
+        canvas.area("".join(squares), class_, shade)
+    canvas.subgroup(class_="ink mono", font_size=f"{_SIZE}", text_anchor="middle")
+    for row, line in enumerate(matrix.cells):
+        for column, (text, _, _) in enumerate(line):
+            if text:
+                x, y = left + (column + 0.5) * w, top + (row + 0.5) * h + 3.5
+                canvas.text(x, y, fitted(text, w - 2, _SIZE, mono=True))

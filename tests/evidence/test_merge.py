@@ -139,6 +139,15 @@ def test_a_driver_that_disagrees_with_sysfs_does_not_win() -> None:
     assert any("is near node 1; sysfs says 0, and is used" in r.text for r in topology.remarks)
 
 
+def test_connections_that_the_bridges_tell_otherwise_are_left_out() -> None:
+    host = sample("vm-unplaced-gpus")
+    topology = merged(smi_of(host, ("0", "0", "1", "1")), host=host)
+    # One host bridge has all of them; NVLinks are nothing that sysfs could contradict.
+    assert set(topology.relations.values()) == {"NV18"}
+    (remark,) = topology.remarks[len(host.remarks) :]
+    assert "are SYS; sysfs says PHB, and is used (and so for 4 other pairs)" in remark.text
+
+
 def _gpus(topology: Topology) -> list[Device]:
     return [d for d in topology.devices if d.kind == "gpu"]
 

@@ -2,6 +2,7 @@
 
 import re
 from itertools import combinations
+from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
@@ -54,15 +55,15 @@ def box(element: ElementTree.Element) -> Box:
     return Box(x, y, w, h)
 
 
-def text_box(element: ElementTree.Element) -> Box:
+def text_box(element: ElementTree.Element, inherited: dict[str, str]) -> Box:
     """Where the words are, by the widest of the fonts that are named."""
-    size = float(element.get("font-size", "0"))
-    classes = (element.get("class") or "").split()
+    own = {**inherited, **element.attrib}
+    size, classes = float(own["font-size"]), own["class"].split()
     room = svg_canvas.width(
         element.text or "", size, mono="mono" in classes, bold="bold" in classes
     )
-    x, y = float(element.get("x", "0")), float(element.get("y", "0"))
-    x -= {"middle": room / 2, "end": room}.get(element.get("text-anchor", ""), 0)
+    x, y = float(own["x"]), float(own["y"])
+    x -= {"middle": room / 2, "end": room}.get(own.get("text-anchor", ""), 0)
     return Box(x, y - size, room, size * 1.25)
 
 
@@ -97,11 +98,12 @@ class Picture:
         for group in (*self.parts("device"), *self.parts("node"), *self.parts("unplaced")):
             around = box(group.findall(f"{SVG}rect")[0])
             for element in group.findall(f"{SVG}text"):
-                assert around.holds(text_box(element)), (element.text, around)
+                assert around.holds(text_box(element, {})), (element.text, around)
         whole = Box(0, 0, self.size.w, self.size.h)
-        for element in self.root.iter(f"{SVG}text"):
-            if element.get("transform") is None:
-                assert whole.holds(text_box(element)), element.text
+        for group in self.root.iter(f"{SVG}g"):
+            for element in group.findall(f"{SVG}text"):
+                if element.get("transform") is None:
+                    assert whole.holds(text_box(element, group.attrib)), element.text
         for element in self.root.iter(f"{SVG}rect"):
             assert whole.holds(box(element))
 
@@ -136,13 +138,9 @@ def test_the_table_of_distances_is_that_of_the_nodes() -> None:
     topology = sample("gpu-memory-nodes")
     (table,) = Picture(render(topology, "x")).parts("distances")
     ids = [node.id for node in topology.nodes]
-    words = [element.text or "" for element in table.findall(f"{SVG}text")][1:]
-    assert words[: len(ids)] == [str(node) for node in ids]
-    rows = words[len(ids) :]
-    expected = [
-        word for n in topology.nodes for word in (str(n.id), *(str(n.distances[i]) for i in ids))
-    ]
-    assert rows == expected
+    names, cells = ([element.text for element in group] for group in table.findall(f"{SVG}g"))
+    assert names == [str(node) for node in ids] * 2
+    assert cells == [str(node.distances[to]) for node in topology.nodes for to in ids]
 
 
 def host_node(number: int, count: int, **other: object) -> Node:
@@ -291,3 +289,13 @@ def test_thirty_six_nodes_with_devices() -> None:
     picture.check()
     assert len(picture.cards()) == 36
     assert len(picture.devices()) == 72
+
+
+IMAGES = sorted((Path(__file__).parents[2] / "docs" / "images").glob("topology-*.svg"))
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda path: path.stem)
+def test_the_images_of_the_documents_are_what_is_drawn(image: Path) -> None:
+    """To draw one again: ``numadoctor topology --sysroot sample:NAME -o svg=FILE``."""
+    name = image.stem.removeprefix("topology-")
+    assert image.read_text() == render(sample(name), name)
