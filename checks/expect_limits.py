@@ -96,8 +96,15 @@ def _cgroup(host: "Host", plan: Plan, instance: Instance, page_size: int | None)
     wanted = instance.pool_size or 0
     if page_size:
         unit = huge_page_label(page_size)
-        found = cgroup.limit(f"hugetlb.{unit}.max", "hugetlb", f"hugetlb.{unit}.limit_in_bytes")
+        touched, reserved = (
+            cgroup.limit(f"hugetlb.{unit}.{v2}", "hugetlb", f"hugetlb.{unit}.{v1}")
+            # Reservations have a limit of their own since Linux 5.7.
+            for v2, v1 in (("max", "limit_in_bytes"), ("rsvd.max", "rsvd.limit_in_bytes"))
+        )
+        found = min(filter(None, (touched, reserved)), default=None)
         after = "the process gets SIGBUS at the first page beyond it"
+        if found is not None and found == reserved:
+            after = "mmap answers ENOMEM, since pages are reserved then"
     else:
         found = cgroup.limit("memory.max", "memory", "memory.limit_in_bytes")
         after = "the cgroup's OOM killer ends it"
@@ -116,7 +123,7 @@ def _cgroup(host: "Host", plan: Plan, instance: Instance, page_size: int | None)
     return fail(
         f"its pool is {amount(wanted)}, and {name} allows {amount(limit)}",
         subject=about,
-        cause=f"The mapping succeeds; when the pool is touched, {after}.",
+        cause=f"When the pool is {'mapped' if 'mmap' in after else 'touched'}, {after}.",
         evidence=evidence,
         fixes=_raise(page_size, wanted, path),
     )

@@ -254,7 +254,7 @@ def _memory(host: "Host", plan: Plan, instance: Instance, found: Assignment) -> 
 
 
 def _pages(plan: Plan, instance: Instance, pools: list[Placement], about: str) -> Finding:
-    nodes = set(instance.nodes or instance.shares)
+    nodes = {*(instance.nodes or ()), *instance.shares}
     evidence = [stated(plan, instance, "nodes", "policy", "shares"), *map(seen, pools[:3])]
     size = total(pools)
     if not nodes:

@@ -161,7 +161,9 @@ class _Reader:
         if instance.pool_size is not None and total != instance.pool_size:
             reason = f"they add up to {total}, and pool_size is {instance.pool_size}"
             self.wrong(node, place, reason)
-        if instance.nodes is not None and not set(instance.shares) <= set(instance.nodes):
+        policy = instance.policy
+        held = policy is not None and (policy.is_strict or policy.spreads)
+        if held and instance.nodes is not None and not set(instance.shares) <= set(instance.nodes):
             self.wrong(node, place, "they name nodes that are not in nodes")
 
     def items(self, node: Node, place: str, most: int) -> list[Node]:

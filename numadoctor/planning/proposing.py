@@ -30,7 +30,7 @@ from numadoctor.planning.machine import Machine
 from numadoctor.planning.memory import Placed, Wish, place_pools
 from numadoctor.planning.partition import MOST_SEARCHED
 from numadoctor.planning.refusing import largest, shortest
-from numadoctor.planning.starting import Start
+from numadoctor.planning.starting import AMD, Start
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -280,6 +280,9 @@ class _Proposer:
     ) -> Chosen:
         gpus, mine = grouping.groups[at], cpus.instances[at]
         even = placed.policy is PoolPolicy.INTERLEAVE or len(placed.nodes) < 2
+        # What spills over is no part of the policy.
+        homes = tuple(node for node in grouping.homes[at] if node in placed.nodes)
+        held = placed.policy.is_strict or placed.policy.spreads
         backing = self.wanted.backing or (PoolBacking.HUGETLB if self.wanted.page_size else None)
         instance = Instance(
             name=f"instance-{at}",
@@ -288,7 +291,7 @@ class _Proposer:
             backing=backing,
             page_size=self.wanted.page_size,
             policy=placed.policy,
-            nodes=placed.nodes,
+            nodes=placed.nodes if held else homes or placed.nodes,
             cpus=mine,
             nics=tuple(_nic_name(nic) for nic in nics),
             shares={} if even or not self.wanted.pool_size else dict(placed.shares),
@@ -372,6 +375,11 @@ class _Proposer:
             name = gpu.model or f"{gpu.vendor_name} {gpu.vendor:04x}:{gpu.device:04x}".strip()
             found.append(
                 f"GPU {gpu.address} ({name}) is left out: the others are of another model."
+            )
+        if any(gpu.vendor_name == AMD for gpus in grouping.groups for gpu in gpus):
+            found.append(
+                "ROCm numbers GPUs in an order of its own, which is usually that of the bus: "
+                "compare with rocm-smi --showbus."
             )
         if cpus.short:
             found.append(

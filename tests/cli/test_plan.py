@@ -299,3 +299,15 @@ def test_names_of_the_machine_cannot_act_in_commands(scratch: Path) -> None:
     assert "reboot" not in json.dumps(data["instances"])
     assert "reboot" not in text
     assert "\x1b" not in text
+
+
+def test_what_spills_over_is_no_part_of_the_policy() -> None:
+    (instance,) = planned(
+        "--sysroot", "sample:two-socket", "--group", "0", "--pool-size", "600GiB",
+        "--mode", "preferred",
+    )["instances"]  # fmt: skip
+    assert instance["nodes"] == [0]
+    assert set(instance["shares"]) == {"0", "1"}
+    assert sum(instance["shares"].values()) == 600 << 30
+    assert "--preferred=0 " in instance["commands"][0]["text"]
+    assert plan_of({"instances": [instance]}).instances[0].nodes == (0,)

@@ -137,7 +137,7 @@ def test_the_same_plan_in_every_form(tmp_path: Path, name: str, text: str) -> No
         ("instances:\n- gpus: [0, 0]\n", '"0" stands twice'),
         ("instances:\n- shares: {a: 1}\n", '"a" is no node'),
         ("instances:\n- {pool_size: 3, shares: {0: 1}}\n", "they add up to 1, and pool_size is 3"),
-        ("instances:\n- {nodes: 1, shares: {0: 1}}\n", "nodes that are not in nodes"),
+        ("instances:\n- {nodes: 1, shares: {0: 1}, policy: bind}\n", "nodes that are not in nodes"),
         ("version: 2\ninstances: [{}]\n", "plans of version 1 are understood"),
         ("fits: false\ninstances: [{}]\n", "it does not fit"),
         ("instances: [\n", "line 2"),
