@@ -46,6 +46,8 @@ def for_each(
 ) -> Iterator[Finding]:
     """What ``judge`` says of each workload of a document; one that is undecided hides no other."""
     for workload in document.workloads:
+        if workload.refused:
+            continue  # told by the check that files are understood
         try:
             yield from judge(workload)
         except Undecided as error:

@@ -113,9 +113,17 @@ def _judge(workload: Workload, wanted: list[Need], document: Document) -> Iterat
         yield passed(
             f"{_options(wanted)} needs {listed(calls)}: open ({filter.name})",
             subject=workload.name,
+            cause=_closed_all_the_same(workload, filter),
             evidence=seen(first, filter.at),
             location=first.location,
         )
+
+
+def _closed_all_the_same(workload: Workload, filter: Filter) -> str:
+    closed = [call for call in _MOVING if filter.answer(workload, call).refused]
+    if not closed:
+        return ""
+    return f"{listed(closed)} stay closed; a process that is started bound needs neither."
 
 
 def _said(answer: Verdict) -> str:

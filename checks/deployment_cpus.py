@@ -299,6 +299,8 @@ def _against(
     host: "Host", subject: str, by: str, binding: Binding, members: frozenset[int]
 ) -> Iterator[Finding]:
     topology = host.topology
+    if not topology.numa:
+        return  # a kernel without NUMA has no nodes that could be missing
     if binding.what == CPUS:
         there = frozenset(topology.online_cpus)
         missing = members - there

@@ -128,6 +128,7 @@ def _compared(
         cause="Their buffers are remote, and all traffic goes through one memory controller.",
         evidence=[*seen(bound.word, word), *_nodes_evidence(elsewhere)],
         fixes=[
+            *_moved(workload, bound, others if len(elsewhere) == len(chosen) else []),
             Fix("vllm", "--numa-bind\n# instead: binds each worker by its GPU", False, True),
             in_file(
                 bound.word,
@@ -138,6 +139,14 @@ def _compared(
         ],
         location=bound.word.location,
     )
+
+
+def _moved(workload: Workload, bound: Binding, nodes: list[int]) -> list[Fix]:
+    """The node that all GPUs are on, where there is one."""
+    if len(nodes) != 1:
+        return []
+    text = f"{nodes[0]}\n# {bound.by}, instead of {bound.word.text} in line {bound.word.line}"
+    return [in_file(bound.word, text, by=launcher(workload))]
 
 
 def _nodes_evidence(gpus: list[Device]) -> list[Evidence]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from numadoctor.engine import Scope, check
 from numadoctor.lint.documents import KINDS, Document
 from numadoctor.lint.nodes import Mapping, Node, Sequence, Word
+from numadoctor.lint.workloads import Workload
 from numadoctor.model import (
     Evidence,
     Finding,
@@ -83,7 +84,10 @@ def file_understood(host: "Host | None", document: Document) -> Iterator[Finding
             fixes=[in_file(word, f"# remove {word.text} of line {word.line}, or the one above it")],
             location=word.location,
         )
-    if not repeated:
+    broken = [workload for workload in document.workloads if workload.refused]
+    for workload in broken:
+        yield _not_understood(workload)
+    if not repeated and not broken:
         kind = KINDS[document.kind]
         yield passed(
             f"understood as {kind}",
@@ -91,6 +95,19 @@ def file_understood(host: "Host | None", document: Document) -> Iterator[Finding
             evidence=[Evidence(document.file, kind)],
             location=Location(document.file),
         )
+
+
+def _not_understood(workload: Workload) -> Finding:
+    error = workload.refused
+    assert error is not None
+    place = Location(workload.at.file, error.line, error.column)
+    return unknown(
+        f"the command: {error.reason}",
+        subject=workload.name,
+        cause="Nothing that it starts was judged.",
+        evidence=[Evidence(str(place), error.reason)],
+        location=place,
+    )
 
 
 def _is_yaml(document: Document) -> bool:

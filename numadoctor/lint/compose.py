@@ -1,10 +1,11 @@
 """The services of a Docker Compose file as workloads (the Compose Specification)."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from numadoctor.lint.nodes import Mapping, Node, Sequence, Word, words_of
 from numadoctor.lint.shell import Command
-from numadoctor.lint.workloads import Workload, commands_in, commands_of
+from numadoctor.lint.workloads import Workload, commands_in, commands_of, understood
 
 
 def is_compose(root: Mapping) -> bool:
@@ -25,7 +26,8 @@ def services(root: Mapping) -> Iterator[Workload]:
     """Each service."""
     for name, service in root.mapping("services").items():
         if isinstance(service, Mapping):
-            yield _service(name, service)
+            make = partial(_service, name, service)
+            yield understood(f"service {name.text}", "compose", name, make)
 
 
 def _service(name: Word, service: Mapping) -> Workload:

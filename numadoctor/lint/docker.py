@@ -1,12 +1,13 @@
 """``docker run``, ``podman run`` and ``nerdctl run`` in a command line, as workloads."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from numadoctor.lint.compose import environment, security_option
 from numadoctor.lint.nodes import Sequence as NodeSequence
 from numadoctor.lint.nodes import Word
 from numadoctor.lint.shell import Command
-from numadoctor.lint.workloads import Workload, commands_of
+from numadoctor.lint.workloads import Workload, commands_of, understood
 
 _ENGINES = {"docker": "docker", "podman": "podman", "nerdctl": "docker", "docker.io": "docker"}
 _STARTS = ("run", "create")
@@ -34,14 +35,26 @@ def container_of(command: Command) -> Workload | None:
     if words[1].text not in (*_STARTS, "container") and not words[1].text.startswith("-"):
         return None
     options, rest = _options(words[start + 1 :])
+    name = f"{command.program} {words[start].text} {_image(rest)}"
+    return understood(
+        name, engine, words[0], partial(_container, name, engine, command, options, rest)
+    )
+
+
+def _image(rest: Sequence[Word]) -> str:
+    # A variable in front may stand for an option or for the image.
+    return rest[0].text if rest and not rest[0].open else "an image"
+
+
+def _container(
+    name: str, engine: str, command: Command, options: dict[str, list[Word]], rest: list[Word]
+) -> Workload:
     image = rest[0] if rest else None
     entry = _last(options, "--entrypoint")
-    # A variable in front may stand for an option or for the image.
-    shown = image.text if image and not image.open else "an image"
     return Workload(
-        name=f"{command.program} {words[start].text} {shown}",
+        name=name,
         launcher=engine,
-        at=words[0],
+        at=command.words[0],
         commands=commands_of([*([entry] if entry else []), *rest[1:]]),
         environment=environment(NodeSequence("", 0, 0, list(options.get("--env", [])))),
         image=image,

@@ -3,10 +3,11 @@
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from numadoctor.lint.nodes import Mapping, Node, Sequence, Word, words_of
 from numadoctor.lint.shell import Command
-from numadoctor.lint.workloads import Workload, commands_of
+from numadoctor.lint.workloads import Workload, commands_of, understood
 
 # Pod templates lie deep in other people's resources: spec.jobTemplate.spec.template.spec,
 # spec.replicatedJobs[].template.spec.template.spec.
@@ -112,32 +113,39 @@ def _is_pod(node: Mapping) -> bool:
 
 def containers(pod: Pod) -> Iterator[Workload]:
     """Each container of a pod."""
-    of_pod = pod.spec.mapping("securityContext")
     for container in pod.containers:
-        own = container.mapping("securityContext")
-        profile = own if "seccompProfile" in own.entries else of_pod
-        limits = _resources(container, "limits")
-        yield Workload(
-            name=f"{pod.name} container {_text(container.word('name')) or 'without a name'}",
-            launcher="kubernetes",
-            at=container.word("name") or container,
-            commands=_commands(container),
-            environment=_environment(container),
-            image=container.word("image"),
-            privileged=own.word("privileged"),
-            added=tuple(words_of(own.get("capabilities", "add"))),
-            dropped=tuple(words_of(own.get("capabilities", "drop"))),
-            seccomp=profile.word("seccompProfile", "type"),
-            profile=profile.word("seccompProfile", "localhostProfile"),
-            shm=pod.memory_volume,
-            ipc=pod.spec.word("hostIPC"),
-            # Kubernetes fills requests in from limits.
-            requests={**limits, **_resources(container, "requests")},
-            limits=limits,
-            gpus=next((w for n, w in limits.items() if n.startswith(_GPU_RESOURCES)), None),
-            runtime=pod.spec.word("runtimeClassName"),
-            devices=tuple(word for name, word in limits.items() if name.startswith("rdma/")),
-        )
+        name = f"{pod.name} container {_text(container.word('name')) or 'without a name'}"
+        at = container.word("name") or container
+        make = partial(_container, name, at, pod, container)
+        yield understood(name, "kubernetes", at, make)
+
+
+def _container(name: str, at: Node, pod: Pod, container: Mapping) -> Workload:
+    of_pod = pod.spec.mapping("securityContext")
+    own = container.mapping("securityContext")
+    profile = own if "seccompProfile" in own.entries else of_pod
+    limits = _resources(container, "limits")
+    return Workload(
+        name=name,
+        launcher="kubernetes",
+        at=at,
+        commands=_commands(container),
+        environment=_environment(container),
+        image=container.word("image"),
+        privileged=own.word("privileged"),
+        added=tuple(words_of(own.get("capabilities", "add"))),
+        dropped=tuple(words_of(own.get("capabilities", "drop"))),
+        seccomp=profile.word("seccompProfile", "type"),
+        profile=profile.word("seccompProfile", "localhostProfile"),
+        shm=pod.memory_volume,
+        ipc=pod.spec.word("hostIPC"),
+        # Kubernetes fills requests in from limits.
+        requests={**limits, **_resources(container, "requests")},
+        limits=limits,
+        gpus=next((w for n, w in limits.items() if n.startswith(_GPU_RESOURCES)), None),
+        runtime=pod.spec.word("runtimeClassName"),
+        devices=tuple(word for n, word in limits.items() if n.startswith("rdma/")),
+    )
 
 
 def _commands(container: Mapping) -> tuple[Command, ...]:

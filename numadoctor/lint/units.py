@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from numadoctor.lint.compose import environment, security_option
 from numadoctor.lint.lines import Setting
 from numadoctor.lint.nodes import Sequence, Word
 from numadoctor.lint.shell import Command, expanded, parse_shell
-from numadoctor.lint.workloads import Workload, commands_in
+from numadoctor.lint.workloads import Workload, commands_in, understood
 
 # Characters before a command that change how it is run (systemd.service(5)).
 _COMMAND_PREFIXES = "@-:+!|"
@@ -67,31 +68,31 @@ def _environment(settings: Iterable[Setting]) -> dict[str, Word]:
 
 
 def workloads(unit: Unit) -> list[Workload]:
-    """What a unit starts: its process, or its container.
-
-    :raises Refused: a quote in a command does not end
-    """
-    if unit.has("Container"):
-        return [_container(unit)]
+    """What a unit starts: its process, or its container."""
+    name = f"unit {unit.name}"
     start = unit.last("ExecStart")
+    if unit.has("Container"):
+        return [understood(name, "quadlet", unit.settings[0].name, partial(_container, unit))]
     if start is None and not unit.has("Service"):
         return []
-    limit = unit.last("LimitMEMLOCK")
     at = start.value if start else unit.settings[0].name
-    memlock = limit.value if limit else None
+    return [understood(name, "systemd", at, partial(_process, unit, at))]
+
+
+def _process(unit: Unit, at: Word) -> Workload:
+    limit = unit.last("LimitMEMLOCK")
+    memlock = None
     if limit:
-        soft = limit.value.text.partition(":")[0]
-        memlock = Word(at.file, limit.value.line, limit.value.column, soft)
-    return [
-        Workload(
-            name=f"unit {unit.name}",
-            launcher="systemd",
-            at=at,
-            commands=tuple(_commands(unit)),
-            environment=_environment(unit.values("Environment")),
-            memlock=memlock,
-        )
-    ]
+        place, soft = limit.value, limit.value.text.partition(":")[0]
+        memlock = Word(place.file, place.line, place.column, soft)
+    return Workload(
+        name=f"unit {unit.name}",
+        launcher="systemd",
+        at=at,
+        commands=tuple(_commands(unit)),
+        environment=_environment(unit.values("Environment")),
+        memlock=memlock,
+    )
 
 
 def _container(unit: Unit) -> Workload:

@@ -1,9 +1,9 @@
 """One picture of a process that a file starts, whoever starts it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from numadoctor.lint.nodes import Node, Word
+from numadoctor.lint.nodes import Node, Refused, Word
 from numadoctor.lint.shell import Command, expanded, parse_word
 
 # How capabilities are written: with and without their prefix, in any case.
@@ -30,6 +30,7 @@ class Workload:
     :ivar runtime: the class or name of the container runtime
     :ivar devices: device files of the machine that it is given
     :ivar detached: whether it runs beside the others of its file
+    :ivar refused: why its commands could not be understood; then nothing else is told of it
     """
 
     name: str
@@ -54,6 +55,7 @@ class Workload:
     runtime: Word | None = None
     devices: tuple[Word, ...] = ()
     detached: bool = True
+    refused: Refused | None = None
 
     @property
     def container(self) -> bool:
@@ -75,6 +77,14 @@ class Workload:
         for command in self.commands:
             merged.update(command.environment)
         return {name: word.text for name, word in merged.items() if not word.open}
+
+
+def understood(name: str, launcher: str, at: Node, make: Callable[[], Workload]) -> Workload:
+    """What ``make`` gives, or a workload of that name that says why it could not be."""
+    try:
+        return make()
+    except Refused as error:
+        return Workload(name, launcher, at, refused=error)
 
 
 def capability(text: str) -> str:

@@ -1,0 +1,136 @@
+"""Scripts into commands: as sh reads them, each word at its place, and nothing carried out."""
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from numadoctor.lint.nodes import Refused, Word
+from numadoctor.lint.shell import Command, expanded, parse_shell, parse_word
+
+
+def texts(script: str) -> list[list[str]]:
+    return [[word.text for word in command.words] for command in parse_shell(script, "f")]
+
+
+@pytest.mark.parametrize(
+    ("script", "commands"),
+    [
+        ("a b c", [["a", "b", "c"]]),
+        ("a 'b c' \"d e\" f\\ g", [["a", "b c", "d e", "f g"]]),
+        ("a --x='1 2'\"3\"", [["a", "--x=1 23"]]),
+        ("a b \\\n  c", [["a", "b", "c"]]),
+        ("a # b\nc", [["a"], ["c"]]),
+        ("a#b", [["a#b"]]),
+        ("a; b && c || d | e & f", [["a"], ["b"], ["c"], ["d"], ["e"], ["f"]]),
+        ("if a; then b; else c; fi", [["a"], ["b"], ["c"], ["fi"]]),
+        ("a > log 2>&1 < in b", [["a", "b"]]),
+        ("a $(b; c 'd)') `e f` ${g:-h i}", [["a", "$(b; c 'd)')", "`e f`", "${g:-h i}"]]),
+        ("cat <<E\nnumactl it's\nE\nnext", [["cat"], ["next"]]),
+        ("cat <<-'E'\n\tx\n\tE\nnext", [["cat"], ["next"]]),
+        ("sudo -E numactl -H", [["numactl", "-H"]]),
+        ("X=1 exec env Y=2 a", [["a"]]),
+        ('a "b\\n\\"c\\$d"', [["a", 'b\\n"c$d']]),
+        ("", []),
+        ("()", []),
+        ("'' a", [["", "a"]]),
+    ],
+)
+def test_commands(script: str, commands: list[list[str]]) -> None:
+    assert texts(script) == commands
+
+
+@pytest.mark.parametrize("script", ["a 'b", 'a "b', "a $(b", "a ${b", "a `b", 'a "$(b"'])
+def test_what_does_not_end_is_refused_with_its_place(script: str) -> None:
+    with pytest.raises(Refused) as told:
+        list(parse_shell(script, "f"))
+    assert (told.value.line, told.value.column) in {(1, 3), (1, 4)}
+
+
+def test_variables_with_one_plain_value_are_put_in() -> None:
+    script = "A=0-7\nB=$X\nC=1\nC=2\nx $A ${A} $B $C $D '$A'"
+    (command,) = parse_shell(script, "f")
+    assert [word.text for word in command.words[1:6]] == ["0-7", "0-7", "$B", "$C", "$D"]
+
+
+def test_environment_of_a_command() -> None:
+    commands = list(parse_shell("export A=1\nB=2 x\ny", "f"))
+    assert {name: word.text for name, word in commands[0].environment.items()} == {
+        "A": "1",
+        "B": "2",
+    }
+    assert {name: word.text for name, word in commands[1].environment.items()} == {"A": "1"}
+
+
+def test_the_background() -> None:
+    script = "a &\nb && c &\nd"
+    assert [command.background for command in parse_shell(script, "f")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_what_a_shell_is_given_is_looked_into() -> None:
+    (command,) = parse_shell("docker exec x bash -lc 'A=1 numactl -m 0 y; z'", "f")
+    inner = expanded(command)
+    assert [[word.text for word in one.words] for one in inner] == [
+        ["numactl", "-m", "0", "y"],
+        ["z"],
+    ]
+    assert inner[0].words[0].column == 29
+
+
+def places(commands: list[Command]) -> list[tuple[str, int, int]]:
+    return [(word.text, word.line, word.column) for one in commands for word in one.words]
+
+
+def test_places_over_lines_and_blocks() -> None:
+    assert places(list(parse_shell("a \\\n  bb cc\n\n d", "f"))) == [
+        ("a", 1, 1), ("bb", 2, 3), ("cc", 2, 6), ("d", 4, 2),
+    ]  # fmt: skip
+    # A block of YAML begins at a column, its other lines as far inside.
+    block = Word("f", 10, 5, "a \\\n  b\nc\n", "|")
+    assert places(parse_word(block)) == [("a", 10, 5), ("b", 11, 7), ("c", 12, 5)]
+    assert places(parse_word(Word("f", 3, 4, "x y", '"'))) == [("x", 3, 5), ("y", 3, 7)]
+    assert places(parse_word(Word("f", 3, 4, "x y", ">"))) == [("x", 3, 4), ("y", 3, 4)]
+
+
+PLAIN = st.text(st.sampled_from("abz019-=/.:,@%+é"), min_size=1, max_size=6)
+
+
+@given(
+    st.lists(PLAIN, min_size=1, max_size=6),
+    st.lists(st.sampled_from([" ", "  ", " \\\n "]), min_size=6),
+)
+def test_every_word_stands_at_its_place(words: list[str], gaps: list[str]) -> None:
+    script = "x" + "".join(gap + word for gap, word in zip(gaps, words, strict=False))
+    lines = script.split("\n")
+    for command in parse_shell(script, "f"):
+        for word in command.words:
+            assert lines[word.line - 1][word.column - 1 :].startswith(word.text)
+
+
+@given(
+    st.lists(
+        st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=8)
+    )
+)
+def test_quoted_words_are_read_as_they_were(words: list[str]) -> None:
+    script = shlex.join(["x", *words])
+    assert [[w.text for w in c.words] for c in parse_shell(script, "f")] == [["x", *words]]
+
+
+@given(st.text(st.sampled_from("ab '\"\\\n$(){}`|;&<>#=-E\t"), max_size=60))
+def test_any_text_gives_commands_or_is_refused(script: str) -> None:
+    try:
+        commands = list(parse_shell(script, "f"))
+    except Refused:
+        return
+    lines = script.split("\n")
+    for command in commands:
+        for word in command.words:
+            assert 1 <= word.line <= len(lines)
+            assert 1 <= word.column <= len(lines[word.line - 1]) + 1
