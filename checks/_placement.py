@@ -1,12 +1,22 @@
 """What the checks of processes share: what they read, whom a mapping serves, how it is written."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping as MappingOf
 from typing import TYPE_CHECKING
 
 from numadoctor.engine.thresholds import threshold
 from numadoctor.host import parsers
 from numadoctor.model import Evidence, Finding, Target, Undecided, unknown
-from numadoctor.model.placement import Kind, Method, Placement, Policy, Share
+from numadoctor.model.placement import (
+    Attacher,
+    Kind,
+    Mapping,
+    Method,
+    Placement,
+    Policy,
+    Remainder,
+    Share,
+)
 from numadoctor.model.units import amount
 from numadoctor.placement.examination import Examination, examination
 
@@ -76,12 +86,35 @@ def looked_at(host: "Host", target: Target) -> Examination:
 
 
 def pools(found: Examination, least: str = "judged-mapping") -> list[Placement]:
-    """Mappings of memory that processes asked for themselves, large enough to be judged."""
-    return [
-        p
-        for p in found.placement.mappings
-        if p.mapping.kind.is_pool and p.resident >= threshold(least)
+    """Mappings of memory that processes asked for themselves, large enough to be judged.
+
+    What is too small to be told one by one, and large together (a pool cut into
+    slabs), is judged as one mapping of each kind.
+    """
+    whole = [p for p in found.placement.mappings if p.mapping.kind.is_pool]
+    together = [
+        _as_mapping(found, rest)
+        for rest in found.placement.remainders
+        if rest.kind.is_pool and rest.resident >= threshold("large-pool")
     ]
+    return [p for p in (*whole, *together) if p.resident >= threshold(least)]
+
+
+_TOGETHER = "small mappings together"
+
+
+def _as_mapping(found: Examination, rest: Remainder) -> Placement:
+    pids = list(found.processes)
+    return Placement(
+        mapping=Mapping(pids[0], 0, None, rest.kind, _TOGETHER),
+        method=rest.method,
+        page_size=found.placement.page_size,
+        by_node=rest.by_node,
+        resident=rest.resident,
+        policy_unknown="too many to be told one by one",
+        samples=rest.samples,
+        attachers=tuple(Attacher(pid, 0) for pid in pids),
+    )
 
 
 def pids_of(placement: Placement) -> tuple[int, ...]:
@@ -131,14 +164,14 @@ def share_text(share: Share) -> str:
     return text if low == high else f"{text} ({low} to {high})"
 
 
-def spread_text(by_node: Mapping[int, Share]) -> str:
+def spread_text(by_node: MappingOf[int, Share]) -> str:
     """``node 0 77 %, node 1 23 %``, most first."""
     order = sorted(by_node.items(), key=lambda item: (-item[1].bytes, item[0]))
     shown = [f"node {node} {share_text(share)}" for node, share in order[:4]]
     return ", ".join(shown) + (", ..." if len(order) > 4 else "")
 
 
-def off(by_node: Mapping[int, Share], nodes: Iterable[int]) -> float:
+def off(by_node: MappingOf[int, Share], nodes: Iterable[int]) -> float:
     """The share that lies on none of ``nodes``, 0 to 1."""
     near = set(nodes)
     return sum(share.fraction for node, share in by_node.items() if node not in near)
@@ -150,7 +183,8 @@ def seen(placement: Placement) -> Evidence:
     policy = p.policy.text if p.policy else "policy not read"
     name = f" {m.name}" if m.name else ""
     nodes = " ".join(f"N{node}={amount(b)}" for node, b in p.bytes_by_node.items())
-    text = f"{m.start:x} {policy}{name} {nodes}"
+    start = "" if m.name == _TOGETHER else f"{m.start:x} {policy}"
+    text = f"{start}{name} {nodes}".strip()
     if p.method is not Method.EXACT:
         text += f" ({p.samples:,} pages asked)"
         return Evidence(f"move_pages of pid {m.pid}", text[:_EVIDENCE])
@@ -194,7 +228,7 @@ def gpus_text(found: Examination, pids: Iterable[int], nodes: Iterable[int] | No
 
 
 def undecided_processes(
-    found: Examination, blind: Mapping[int, Undecided], what_is_not_known: str
+    found: Examination, blind: MappingOf[int, Undecided], what_is_not_known: str
 ) -> Iterator[Finding]:
     """A finding for each process of which something cannot be told."""
     for pid, error in blind.items():
@@ -211,10 +245,11 @@ def unread_policies(placements: Iterable[Placement]) -> Iterator[Finding]:
     unread = [p for p in placements if p.policy is None]
     if unread:
         mappings = "the largest mapping" if len(unread) == 1 else f"{len(unread)} mappings"
+        slabs = all(p.mapping.name == _TOGETHER for p in unread)
         yield unknown(
             f"the policy of {mappings} ({amount(total(unread))}) was not read",
             subject="policies that were not read",
-            cause=f"{EXACT}.",
+            cause=f"{'numadoctor maps --exact --min-size 0 tells each' if slabs else EXACT}.",
             evidence=[Evidence(seen(p).source, p.policy_unknown or "not told") for p in unread[:3]],
         )
 

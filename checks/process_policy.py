@@ -349,14 +349,15 @@ def policy_and_pages(host: "Host", target: Target) -> Iterator[Finding]:
     strays = [p for p in placed if off(p.by_node, _named(p)) > threshold("off-node")]
     for subject, alike in grouped(strays, found):
         yield _stray(found, subject, alike)
-    yield from unread_policies(p for p in mappings if p.resident >= threshold("judged-mapping"))
+    large = pools(found)
+    yield from unread_policies(large)
     if placed and not strays:
         yield passed(
             f"{what(placed) if len(placed) == 1 else f'{len(placed)} mappings'} with a policy of "
             "their own nodes are on these nodes",
             evidence=[seen(p) for p in placed[:3]],
         )
-    elif not placed and not any(p.policy is None for p in mappings):
+    elif not placed and not any(p.policy is None for p in large):
         yield skip("no policy in force names a node")
 
 

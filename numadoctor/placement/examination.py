@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from numadoctor.host import parsers
 from numadoctor.model import Device, Evidence, Target, Undecided
 from numadoctor.model.placement import Method, Policy, Process, ProcessPlacement, Thread
 
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MIN_SIZE = 256 << 10
-"""Bytes; smaller mappings are put together by kind: a process may have 65,000."""
+"""Bytes; smaller mappings are put together by kind."""
+
+MANY, MIN_SIZE_OF_MANY = 8_000, 64 << 20
+"""With more mappings than that, those below so many bytes are put together, too: a pool that was
+cut into slabs has 65,000 mappings that are alike."""
 
 
 class Gpus(NamedTuple):
@@ -54,7 +59,18 @@ class Examination:
         from numadoctor.placement.placing import place
 
         self._begin()
-        return place(self.host, self.targets, method=self.method, min_size=MIN_SIZE)
+        least = MIN_SIZE_OF_MANY if self._mappings() > MANY else MIN_SIZE
+        return place(self.host, self.targets, method=self.method, min_size=least)
+
+    def _mappings(self) -> int:
+        """How many they have; the host keeps what is read for that."""
+        number = 0
+        for target in self.targets:
+            try:
+                number += self.host.parse(f"{target.proc}/maps", parsers.parse_maps).number
+            except Undecided:
+                continue
+        return number
 
     def _begin(self) -> None:
         """Take the first reading of counters, so that the measuring is time of the window."""

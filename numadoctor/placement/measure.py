@@ -1,6 +1,7 @@
 """Where the pages of a segment are: from the kernel's count, or from a sample of its pages."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from numadoctor.host.parsers import parse_policy
@@ -157,13 +158,19 @@ def counted(segment: Segment) -> Placement:
 
 def is_told_apart(segment: Segment) -> bool:
     """Whether the process with most of a segment may lack pages that another has."""
+    if len(segment.areas) == 1:
+        return False
     resident = {pid: sum(_bytes_of(segment, pid).values()) for pid in segment.pids}
     most = max(resident.values())
     return most < segment.length and sum(resident.values()) > most
 
 
 def _policy(area: Area) -> Policy | None:
-    return parse_policy(area.pages.policy) if area.pages else None
+    return _parsed(area.pages.policy) if area.pages else None
+
+
+# A process may have 65,000 mappings, and few policies.
+_parsed = lru_cache(maxsize=256)(parse_policy)
 
 
 def _bytes_of(segment: Segment, pid: int) -> dict[int, int]:
