@@ -141,7 +141,7 @@ def _judge_place(host: "Host", target: Target, usage: Usage, allowed: Allowed) -
         host.evidence(f"{target.proc}/status", "Cpus_allowed_list", "Mems_allowed_list"),
     ]
     where = f"{_which(usage)} on {nodes_text(_nodes_of(usage.devices))}"
-    its_cpus = f"its CPUs are {cpus_text(sorted(cpus))} of {nodes_text(sorted(on))}"
+    its_cpus = f"it may run on {cpus_text(sorted(cpus))} of {nodes_text(sorted(on))}"
     its_memory = f"its memory may come from {nodes_text(sorted(mems))} alone"
     bad = no_cpu or no_memory
     if not bad:
@@ -157,7 +157,7 @@ def _judge_place(host: "Host", target: Target, usage: Usage, allowed: Allowed) -
             evidence=evidence,
             fixes=bind_fixes(host, target, [n for n in topology.nodes if n.id in everywhere]),
         )
-    text = f"{target.subject} uses {where}; {its_cpus if no_cpu else its_memory}"
+    text = f"{target.subject} uses {where}; {f'{its_cpus} alone' if no_cpu else its_memory}"
     wanted = [n for n in topology.nodes if n.id in {i for d in bad for i in near[d.address]}]
     fixes = bind_fixes(host, target, wanted)
     cause = (
