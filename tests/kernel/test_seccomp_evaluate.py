@@ -135,7 +135,7 @@ def test_errno_by_name_is_podmans() -> None:
     ],
 )
 def test_errnos(number: int | None, expected: str) -> None:
-    rule = {"names": ["mbind"], "action": ERRNO}
+    rule: dict[str, Any] = {"names": ["mbind"], "action": ERRNO}
     if number is not None:
         rule["errnoRet"] = number
     allowing = {"defaultAction": ALLOW}

@@ -1,7 +1,8 @@
-"""The smallest change to a profile that opens the NUMA calls: one rule, put first.
+"""The smallest change to a profile that opens the NUMA calls.
 
-The text of the file stays as it is around it, so that a comparison of the two
-shows the change and nothing else.
+Where calls are refused unless listed that is one rule, put first; where they are
+allowed unless listed, their names are taken out of the rules. The text of the
+file stays as it is around it, so that a comparison shows the change alone.
 """
 
 import json
@@ -43,6 +44,39 @@ def with_architecture(text: str, name: str, native: str, steps: tuple[Step, ...]
             return _with_member(text, (*maps, place), "subArchitectures", f'"{name}"')
     new = {"architecture": native, "subArchitectures": [name]}
     return _with_member(text, steps, "archMap", json.dumps(new))
+
+
+def without_names(
+    text: str, calls: Sequence[str], places: Sequence[int], steps: tuple[Step, ...] = ()
+) -> str:
+    """The profile without the calls' names in those of its rules.
+
+    A rule that names nothing else goes as a whole.
+    """
+    for place in sorted(places, reverse=True):
+        rule = spelled(text, (*steps, "syscalls", place)) or ()
+        names = _value(text, spelled(text, (*rule, "names")) or ()) if rule else None
+        listed = names if isinstance(names, list) else []
+        if not set(listed) - set(calls):
+            text = _remove(text, rule)
+            continue
+        way = spelled(text, (*rule, "names")) or ()
+        for at in reversed(range(len(listed))):
+            if listed[at] in calls:
+                text = _remove(text, (*way, at))
+    return text
+
+
+def _remove(text: str, steps: tuple[Step, ...]) -> str:
+    """The text without that member of a list, its comma and the blanks before it."""
+    start = offset_of(text, steps)
+    if start is None:
+        return text
+    end = json.JSONDecoder().raw_decode(text, start)[1]
+    before, after = text[:start].rstrip(), text[end:].lstrip()
+    if before.endswith(","):
+        return f"{before[:-1]}{text[end:]}"
+    return f"{text[:start]}{after[1:].lstrip()}" if after.startswith(",") else before + after
 
 
 def section(text: str, steps: tuple[Step, ...]) -> str:

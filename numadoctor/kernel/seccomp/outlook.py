@@ -11,7 +11,7 @@ from numadoctor.kernel.facts import MOVING, PLACING
 from numadoctor.kernel.outlook import headline
 from numadoctor.kernel.seccomp.actions import Action, Verdict
 from numadoctor.kernel.seccomp.architectures import NATIVE, scmp_name, siblings
-from numadoctor.kernel.seccomp.emit import with_architecture, with_rule
+from numadoctor.kernel.seccomp.emit import with_architecture, with_rule, without_names
 from numadoctor.kernel.seccomp.evaluate import Way, evaluate
 from numadoctor.kernel.seccomp.profile import Profile, ProfileError, parse_profile
 from numadoctor.kernel.verdict import SECCOMP
@@ -194,7 +194,7 @@ def _profile_fixes(case: Case, verdicts: Mapping[str, Verdict]) -> tuple[Fix, ..
         Fix(
             "any",
             f"numadoctor syscalls --seccomp-profile {case.name} --emit-profile\n"
-            f'# prints it with this first in "syscalls":\n{remedy.profile_rule(shut)}',
+            f"{_how_opened(case, shut)}",
             needs_restart=True,
             persists=True,
         )
@@ -203,6 +203,12 @@ def _profile_fixes(case: Case, verdicts: Mapping[str, Verdict]) -> tuple[Fix, ..
         fixes += remedy.capability()
     launchers = ("any", "numactl", *_LAUNCHERS[case.engine])
     return tuple(fix for fix in fixes if fix.launcher in launchers)
+
+
+def _how_opened(case: Case, shut: list[str]) -> str:
+    if case.profile.default is Action.ALLOW:
+        return f"# prints it without {', '.join(shut)} in the rules that refuse them"
+    return f'# prints it with this first in "syscalls":\n{remedy.profile_rule(shut)}'
 
 
 def shut_calls(case: Case) -> list[str]:
@@ -218,6 +224,14 @@ def opened(text: str, case: Case) -> str:
     """
     shut, steps = shut_calls(case), case.profile.steps
     changed = with_rule(text, shut, steps)
+    if case.profile.default is Action.ALLOW:
+        # A rule that says what the default action says counts for nothing.
+        closing = [
+            rule.place
+            for rule in case.profile.rules
+            if rule.action is not Action.ALLOW and {*rule.names, rule.old_name} & set(shut)
+        ]
+        changed = without_names(text, shut, closing, steps)
     left = shut_calls(replace(case, profile=parse_profile(changed.encode())))
     if left:
         own, native = (scmp_name(by_name(name)) for name in (case.arch, NATIVE[case.arch]))
