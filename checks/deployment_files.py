@@ -61,7 +61,7 @@ def file_understood(host: "Host | None", document: Document) -> Iterator[Finding
         error = document.refused
         place = Location(document.file, error.line, error.column)
         if document.kind == "other":
-            yield skip(f"{document.file}: {error.reason}", subject=document.file, location=place)
+            yield skip(error.reason, subject=document.file, location=place)
             return
         yield unknown(
             error.reason,
@@ -72,7 +72,8 @@ def file_understood(host: "Host | None", document: Document) -> Iterator[Finding
         )
         return
     if document.kind == "other":
-        yield skip("of no kind that is known", subject=document.file)
+        place = Location(document.file)
+        yield skip("of no kind that is known", subject=document.file, location=place)
         return
     repeated = list(islice(_repeated(document.content), _MOST_TOLD)) if _is_yaml(document) else []
     for word in repeated:

@@ -106,5 +106,14 @@ def _gpus(service: Mapping) -> Word | None:
         if isinstance(device, Mapping):
             for word in words_of(device.get("capabilities")):
                 if word.text in ("gpu", "nvidia"):
-                    return device.word("count") or word
+                    return device.word("count") or _device_ids(device) or word
     return None
+
+
+def _device_ids(device: Mapping) -> Word | None:
+    """The ids as `docker run --gpus` would be given them; those that are UUIDs tell no number."""
+    words = words_of(device.get("device_ids"))
+    if not words or not all(word.text.isdecimal() for word in words):
+        return None
+    text = "device=" + ",".join(word.text for word in words)
+    return Word(words[0].file, words[0].line, words[0].column, text, words[0].style or "'")

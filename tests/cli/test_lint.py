@@ -12,6 +12,7 @@ import pytest
 
 from numadoctor.lint.reading import LIMIT
 from tests.cli.programs import environment
+from tests.schemas import validate
 
 COMPOSE = """\
 services:
@@ -47,7 +48,9 @@ def lint(
 def findings(folder: Path, *arguments: str, stdin: bytes = b"") -> list[dict[str, Any]]:
     _, output, errors = lint(folder, *arguments, "-o", "json", stdin=stdin)
     assert errors == ""
-    found: list[dict[str, Any]] = json.loads(output)["findings"]
+    report = json.loads(output)
+    validate("check", report)
+    found: list[dict[str, Any]] = report["findings"]
     return found
 
 

@@ -27,9 +27,9 @@ NAMES = (
 )  # fmt: skip
 
 
-def lint(files: dict[str, bytes], machine: Host | None = None) -> Report:
+def lint(files: dict[str, bytes], machine: Host | None = None, *, static: bool = True) -> Report:
     sources = [Source(os.path.join("/nowhere", name), data) for name, data in files.items()]
-    found = gather(sources, Files(machine=machine, static=True))
+    found = gather(sources, Files(machine=machine, static=static))
     return run_on_files(machine, CHECKS, found.documents, name="hostile")
 
 
