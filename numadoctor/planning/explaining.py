@@ -58,6 +58,7 @@ def why(story: Story) -> Iterator[str]:
     """A sentence for each choice."""
     if story.gpus:
         yield _gpus(story)
+        yield from _derived(story)
     yield _memory(story)
     yield _cpus(story)
     if story.nics:
@@ -84,6 +85,17 @@ def _gpus(story: Story) -> str:
         if _worst(story.gpus) in (Distance.PIX, Distance.PXB, Distance.PHB):
             reason += ", behind one host bridge"
     return f"{where}{what}{reason}"
+
+
+def _derived(story: Story) -> Iterator[str]:
+    """Nodes that the GPUs themselves do not tell, and how they are known."""
+    certain = (Step.SYSFS, Step.ONLY_NODE)
+    derived: dict[str, list[Device]] = {}
+    for gpu in story.gpus:
+        if gpu.node is not None and gpu.step not in certain:
+            derived.setdefault(gpu.node_source, []).append(gpu)
+    for source, gpus in derived.items():
+        yield f"the node of {_indices(story, gpus)} is derived: {source}"
 
 
 def _worst(gpus: Sequence[Device]) -> Distance | None:
@@ -115,9 +127,12 @@ def _cpus(story: Story) -> str:
         node: sum(set(core.cpus) <= set(cpus) for core in cores)
         for node, cores in story.machine.cores.items()
     }
-    parts = ", ".join(f"{count} of node {node}" for node, count in by_node.items() if count)
+    by_node = {node: count for node, count in by_node.items() if count}
+    parts = ", ".join(f"{count} of node {node}" for node, count in by_node.items())
+    if len(by_node) > 2 and len(set(by_node.values())) == 1:
+        parts = f"{next(iter(by_node.values()))} of each of {nodes_text(by_node)}"
     threads = any(len(core.cpus) > 1 for cores in story.machine.cores.values() for core in cores)
-    cut = set(story.machine.cut_nodes) & {node for node, count in by_node.items() if count}
+    cut = set(story.machine.cut_nodes).intersection(by_node)
     whole = "whole cores with their siblings" if threads and not cut else "cores"
     return f"{cpus_text(cpus)}: {whole} ({parts})"
 
@@ -237,7 +252,3 @@ def assumed(story: Story) -> Iterator[str]:
             f"the node of {_indices(story, gpus)} is unknown ({reason}): it may be any, so memory "
             "and CPUs are of all nodes, in equal parts"
         )
-    certain = (Step.SYSFS, Step.ONLY_NODE)
-    derived = [g for g in story.gpus if g.node is not None and g.step not in certain]
-    for gpu in derived:
-        yield f"node {gpu.node} of GPU {gpu.address} is derived: {gpu.node_source}"

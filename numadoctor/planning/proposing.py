@@ -30,7 +30,7 @@ from numadoctor.planning.machine import Machine
 from numadoctor.planning.memory import Placed, Wish, place_pools
 from numadoctor.planning.partition import MOST_SEARCHED
 from numadoctor.planning.refusing import largest, shortest
-from numadoctor.planning.starting import AMD, Start
+from numadoctor.planning.starting import AMD, NVIDIA, Start
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -88,6 +88,8 @@ class _Proposer:
     def __init__(self, host: "Host", wanted: Wanted) -> None:
         self.host = host
         self.machine = Machine(host)
+        # Nobody said how many GPUs an instance is to have: all of them are meant.
+        self.undivided = wanted.gpus is None and not wanted.groups
         if wanted.gpus is None:
             wanted = wanted._replace(gpus=len(self.machine.gpus) // wanted.instances)
         self.gpus = wanted.gpus or 0
@@ -103,9 +105,17 @@ class _Proposer:
             raise self.refused("no node has memory that this process may use", reasons)
         if not self.machine.cores:
             raise self.refused("no node has a CPU that this process may use")
+        have = len(self.machine.gpus)
+        if have and self.undivided and have < self.wanted.instances:
+            raise self.refused(
+                f"{have} GPU{'' if have == 1 else 's'} cannot be divided among "
+                f"{self.wanted.instances} instances",
+                [f"GPU {at}: {gpu.address}" for at, gpu in enumerate(self.machine.gpus)],
+                ["--gpus-per-instance 0, for instances that compute on CPUs"],
+            )
         grouping = group_gpus(self.machine, self.wanted)
         if grouping is None:
-            have, need = len(self.machine.gpus), self.wanted.instances * self.gpus
+            need = self.wanted.instances * self.gpus
             raise self.refused(
                 f"{self.wanted.instances} × {self.gpus} GPUs are {need}, and the machine "
                 f"has {have}",
@@ -371,12 +381,23 @@ class _Proposer:
                 if len(self.machine.gpus) > MOST_SEARCHED
                 else "Not all choices of GPUs were looked at: a better one may exist."
             )
+        used = {gpu for group in grouping.groups for gpu in group}
+        if used and (idle := [gpu for gpu in self.machine.gpus if gpu not in used]):
+            places = to_text(self.machine.gpus.index(gpu) for gpu in idle)
+            found.append(f"No instance has GPU{'' if len(idle) == 1 else 's'} {places}.")
         for gpu in self.machine.other_gpus:
             name = gpu.model or f"{gpu.vendor_name} {gpu.vendor:04x}:{gpu.device:04x}".strip()
             found.append(
                 f"GPU {gpu.address} ({name}) is left out: the others are of another model."
             )
-        if any(gpu.vendor_name == AMD for gpus in grouping.groups for gpu in gpus):
+        makers = {gpu.vendor_name for gpu in used}
+        if others := sorted(makers - {AMD, NVIDIA}):
+            names = ", ".join(filter(None, others)) or "their maker"
+            found.append(
+                f"No variable that chooses GPUs is known for {names}: each instance has to be told "
+                "its GPUs in the words of its runtime."
+            )
+        if AMD in makers:
             found.append(
                 "ROCm numbers GPUs in an order of its own, which is usually that of the bus: "
                 "compare with rocm-smi --showbus."
@@ -396,11 +417,11 @@ class _Proposer:
                 f"CPUs {to_text(broken)} are left out: their siblings are not allowed here, or "
                 "are on another node."
             )
-        idle = [node for node in self.machine.cores
+        unused = [node for node in self.machine.cores
                 if not any(set(c.cpus) <= set(mine) for mine in cpus.instances
                            for c in self.machine.cores[node])]  # fmt: skip
-        if idle:
-            found.append(f"No instance uses CPUs of {nodes_text(idle)}.")
+        if unused:
+            found.append(f"No instance uses CPUs of {nodes_text(unused)}.")
         unread = [node for node, room in self.machine.room.items() if room is None]
         if unread and self.wanted.pool_size:
             found.append(

@@ -143,6 +143,18 @@ def test_groups_that_are_asked_for() -> None:
     assert data["instances"][0]["policy"] == "interleave"
 
 
+def test_gpus_that_are_left_over_are_told() -> None:
+    data = planned("--sysroot", "sample:two-socket", "--instances", "3")
+    assert [len(instance["gpus"]) for instance in data["instances"]] == [2, 2, 2]
+    assert "No instance has GPUs 2-3." in data["remarks"]
+
+
+def test_fewer_gpus_than_instances_are_no_gpus_at_all() -> None:
+    text = told("--sysroot", "sample:one-gpu", "--instances", "2", code=1)
+    assert "1 GPU cannot be divided among 2 instances" in text
+    planned("--sysroot", "sample:one-gpu", "--instances", "2", "--gpus-per-instance", "0")
+
+
 def test_a_group_that_no_node_holds() -> None:
     text = told("--sysroot", "sample:two-socket", "--gpus-per-instance", "6", "--pool-size", "8G")
     assert "no node has 6 GPUs" in " ".join(text.split())
