@@ -49,6 +49,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/allocator.py
 	$(BIN)/python benchmarks/maps.py
 	$(BIN)/python benchmarks/observer.py
+	$(BIN)/python benchmarks/lint.py
 
 pyz: $(STAMP)
 	$(BIN)/python deploy/pyz.py dist/numadoctor.pyz
