@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     multiple=True,
     type=click.Path(),
     help="Read what was pasted from nvidia-smi topo -m, numactl -H, lscpu, rocm-smi --showtopo, "
-    "lstopo --of xml or an NCCL topology file, alone or in the text of an issue; - is standard "
+    "lstopo --of xml, an NCCL topology file or the kubelet's log, alone or in the text of an issue; - is standard "
     "input. May be given several times, and with --sysroot.",
 )
 @output_option(("text", "json", "svg"))

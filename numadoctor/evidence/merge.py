@@ -14,6 +14,9 @@ from numadoctor.host.topology import classify
 from numadoctor.model import Allowed, Node, NodeKind, Remark, Source, Status, Topology
 from numadoctor.model.units import amount, id_list
 
+# A kubelet writes one for every subset of the nodes.
+_MOST_HINTS = 16
+
 # numactl cuts to whole MiB.
 _PRECISION = 1 << 20
 
@@ -54,6 +57,7 @@ def merge(given: Sequence[Given], host: Topology | None = None) -> Topology:
         *(Remark(f"{f}:{n}", t, Status.INFO) for f, p in parts for n, t in p.notes),
         *nodes.remarks,
         *devices.remarks,
+        *_hint_remarks(parts, told),
     ]
     sources = tuple(Source(file, pasted.line, pasted.format) for file, pasted in parts)
     if host is not None:
@@ -84,6 +88,25 @@ def merge(given: Sequence[Given], host: Topology | None = None) -> Topology:
 def _refusal(file: str, refusal: Refusal) -> Remark:
     text = f"{refusal.format} is not believed: {refusal.reason}"
     return Remark(f"{file}:{refusal.line}", text, Status.UNKNOWN)
+
+
+def _hint_remarks(parts: Iterable[tuple[str, Pasted]], nodes: Sequence[Node]) -> list[Remark]:
+    """What the masks of hints mean, and which of their nodes have no CPUs to give."""
+    without = {node.id for node in nodes if not node.cpus and node.kind is not NodeKind.UNKNOWN}
+    remarks = []
+    for file, pasted in parts:
+        for hint in pasted.hints[:_MOST_HINTS]:
+            text = f"hint for {hint.resource}: mask {hint.mask} is nodes {id_list(hint.nodes)}"
+            text += "" if hint.preferred else ", not preferred"
+            lacking = without.intersection(hint.nodes)
+            if lacking:
+                text += f"; {id_list(lacking)} of them have no CPUs"
+            status = Status.WARN if lacking else Status.INFO
+            remarks.append(Remark(f"{file}:{hint.line}", text, status))
+        if (more := len(pasted.hints) - _MOST_HINTS) > 0:
+            text = f"{more} other hints are left out"
+            remarks.append(Remark(f"{file}:{pasted.line}", text, Status.INFO))
+    return remarks
 
 
 def _allowed(parts: Iterable[tuple[str, Pasted]]) -> Allowed:

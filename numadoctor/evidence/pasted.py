@@ -63,6 +63,20 @@ class PastedDevice:
 
 
 @dataclass(frozen=True)
+class PastedHint:
+    """Nodes that a scheduler would align a resource to.
+
+    :ivar mask: as it is written, a number or binary digits
+    """
+
+    resource: str
+    mask: str
+    nodes: tuple[int, ...]
+    preferred: bool
+    line: int
+
+
+@dataclass(frozen=True)
 class Pasted:
     """What one output says.
 
@@ -81,6 +95,7 @@ class Pasted:
     relations: Mapping[tuple[str, str], str] = field(default_factory=dict)
     online: tuple[int, ...] | None = None
     allowed: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    hints: tuple[PastedHint, ...] = ()
     notes: tuple[tuple[int, str], ...] = ()
 
 

@@ -4,11 +4,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from numadoctor.evidence import hwloc, lscpu, nccl, numactl, nvidia_smi, rocm_smi
+from numadoctor.evidence import hwloc, kubelet, lscpu, nccl, numactl, nvidia_smi, rocm_smi
 from numadoctor.evidence.pasted import Pasted, Refused
 from numadoctor.evidence.text import Line, read_lines
 
-FORMATS = tuple(module.FORMAT for module in (nvidia_smi, numactl, lscpu, rocm_smi, hwloc, nccl))
+FORMATS = tuple(
+    module.FORMAT for module in (nvidia_smi, numactl, lscpu, rocm_smi, hwloc, nccl, kubelet)
+)
 
 _DOCUMENTS: dict[str, tuple[str, Callable[[str, int], Pasted]]] = {
     hwloc.ROOT: (hwloc.FORMAT, hwloc.parse),
@@ -59,7 +61,7 @@ def recognise(data: bytes) -> tuple[tuple[Pasted, ...], tuple[Refusal, ...]]:
     inside = {at for first, last, _ in documents for at in range(first, last)}
     rest = [line for at, line in enumerate(lines) if at not in inside]
     taken: set[int] = set()
-    for module in (rocm_smi, nvidia_smi, numactl, lscpu):
+    for module in (rocm_smi, nvidia_smi, numactl, lscpu, kubelet):
         # A table of rocm-smi looks like one of nvidia-smi without its title.
         free = [line for line in rest if line.number not in taken]
         for block in module.find(free):

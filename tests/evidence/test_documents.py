@@ -157,6 +157,31 @@ def test_lstopo_on_captured_machines(archive: str, scratch: Path) -> None:
         is_told(one(done.stdout), told)
 
 
+@pytest.mark.skipif(
+    not EXPECTED or not shutil.which("lscpu"),
+    reason="needs the captured machines and lscpu, which is asked here what they are",
+)
+@pytest.mark.parametrize(
+    "archive", ["16amd64-8n2c.tar.bz2", "fakeheteromemtiers.tar.bz2", "nvidiagpunumanodes.tar.bz2"]
+)
+def test_lscpu_on_captured_machines(archive: str, scratch: Path) -> None:
+    told = EXPECTED[archive]
+    with tarfile.open(CAPTURED / archive) as tar:
+        if hasattr(tarfile, "fully_trusted_filter"):
+            tar.extraction_filter = tarfile.fully_trusted_filter
+        tar.extractall(scratch)
+    done = subprocess.run(
+        ["lscpu", "--sysroot", str(scratch / told["folder"])],
+        env={**os.environ, "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    nodes = {node.id: node.cpus for node in one(done.stdout).nodes}
+    expected = {int(node): tuple(facts["cpus"]) for node, facts in told["nodes"].items()}
+    assert nodes == expected
+
+
 def is_told(pasted: Pasted, told: dict[str, Any]) -> None:
     allowed = set(told.get("allowed_cpus", range(parsers.MAX_ID)))
     nodes = {int(node): facts for node, facts in told["nodes"].items()}
