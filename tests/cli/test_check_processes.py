@@ -173,7 +173,7 @@ def in_maps(folder: Path) -> Any:
 
 @contextmanager
 def idle() -> Iterator[int]:
-    with victim(lambda: private(64 * MIB)) as (pid, _):
+    with victim(lambda: private(64 * MIB).touch().start) as (pid, _):
         yield pid
 
 
