@@ -1,11 +1,10 @@
 """What the checks of devices share: which devices count, how they are named, fixes for binding."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from numadoctor.host import parsers
-from numadoctor.host.devices.usage import Usage, read_usage
-from numadoctor.model import Device, Evidence, Finding, Fix, Node, Target, Topology, unknown
+from numadoctor.model import Device, Evidence, Finding, Fix, Node, Target, Topology, info, unknown
 
 from ._envelope import for_target
 from ._topology import be
@@ -13,6 +12,7 @@ from ._words import count
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
+    from numadoctor.host.devices.usage import Usage
 
 PCI = "/sys/bus/pci/devices"
 
@@ -85,8 +85,10 @@ def unknown_places(devices: Iterable[Device], host: "Host", subject: str) -> Fin
     )
 
 
-def usage_of(host: "Host", target: Target) -> Usage:
+def usage_of(host: "Host", target: Target) -> "Usage":
     """The GPUs that the target uses; read once for all checks that ask."""
+    from numadoctor.host.devices.usage import read_usage
+
     return host.derive(("gpu usage", target.proc), lambda: read_usage(host, target.proc))
 
 
@@ -121,3 +123,19 @@ def bind_fixes(host: "Host", target: Target, nodes: Sequence[Node]) -> tuple[Fix
             ),
         ),
     )
+
+
+def nodes_of(devices: Sequence[Device]) -> list[int]:
+    """The nodes of the devices, as far as known, ascending."""
+    return sorted({device.node for device in devices if device.node is not None})
+
+
+def disagreements(usage: "Usage", target: Target) -> Iterator[Finding]:
+    """Where descriptors and variables disagree: told, and judged by the descriptors."""
+    for remark in usage.remarks if usage.opened else ():
+        if "open" in remark:
+            yield info(
+                f"{target.subject}: {remark}",
+                subject=f"{target.subject}: GPUs",
+                evidence=usage.evidence,
+            )

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 
 from numadoctor.engine import Requires, check
 from numadoctor.host import parsers
-from numadoctor.host.devices.amd import kfd_nodes, node_of
-from numadoctor.host.devices.nvml import NvmlGpu, read_nvml
 from numadoctor.host.devices.vendors import AMD, NVIDIA
 from numadoctor.model import (
     Device,
@@ -33,6 +31,7 @@ from ._words import count, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
+    from numadoctor.host.devices.nvml import NvmlGpu
 
 _KFD = "/sys/class/kfd/kfd/topology/nodes"
 _NVME = 0x0108
@@ -71,6 +70,9 @@ def driver_against_sysfs(host: "Host", target: Target) -> Iterator[Finding]:
         NVML API reference (nvmlDeviceGetMemoryAffinity, nvmlDeviceGetNumaNodeId);
         drivers/gpu/drm/amd/amdkfd/kfd_crat.c; Documentation/ABI/testing/sysfs-bus-pci
     """
+    from numadoctor.host.devices.amd import kfd_nodes
+    from numadoctor.host.devices.nvml import read_nvml
+
     nvidia = [device for device in gpus(host) if device.vendor == NVIDIA]
     amd = [device for device in gpus(host) if device.vendor == AMD]
     compared: list[Device] = []
@@ -98,7 +100,7 @@ def driver_against_sysfs(host: "Host", target: Target) -> Iterator[Finding]:
         )
 
 
-def _against_nvml(host: "Host", device: Device, gpu: NvmlGpu) -> Iterator[Finding]:
+def _against_nvml(host: "Host", device: Device, gpu: "NvmlGpu") -> Iterator[Finding]:
     pairs = []
     if gpu.nodes and device.node is not None and device.step is not Step.DRIVER:
         pairs.append(("node", nodes_text(gpu.nodes), nodes_text([device.node]),
@@ -119,6 +121,8 @@ def _against_nvml(host: "Host", device: Device, gpu: NvmlGpu) -> Iterator[Findin
 
 
 def _against_kfd(host: "Host", device: Device) -> Finding | None:
+    from numadoctor.host.devices.amd import node_of
+
     node = node_of(host, device.address, host.topology.nodes)
     if node is None or device.node in (None, node) or device.step is Step.DRIVER:
         return None

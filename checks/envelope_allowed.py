@@ -8,7 +8,6 @@ from numadoctor.host import parsers
 from numadoctor.host.allowed import read_allowed
 from numadoctor.host.binders import Binder, read_binders
 from numadoctor.host.cgroup import read_cgroup
-from numadoctor.host.devices.usage import read_usage
 from numadoctor.kernel.forecast import predict_bind
 from numadoctor.model import (
     Allowed,
@@ -27,6 +26,7 @@ from numadoctor.model import (
     warn,
 )
 
+from ._devices import usage_of
 from ._envelope import for_target
 from ._words import cpus_text, nodes_text
 
@@ -278,7 +278,7 @@ def _gpus_without_cpus(
     topology = host.topology
     if set(cpus) >= set(topology.online_cpus):
         return
-    gpus = read_usage(host, target.proc)
+    gpus = usage_of(host, target)
     far = [
         (gpu, node)
         for gpu in gpus.devices
