@@ -32,7 +32,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def own_files() -> Iterator[tuple[str, bytes]]:
-    """numadoctor itself, its checks and its sample hosts."""
+    """The project itself, its checks and its sample hosts."""
     for folder, place in FOLDERS.items():
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:

@@ -4,6 +4,8 @@ import errno
 import os
 from functools import cache
 
+from numadoctor.model import Unreadable
+
 
 @cache
 def _contents(archive: str) -> dict[str, set[str]]:
@@ -46,15 +48,20 @@ class ZippedTree:
         """
         place = f"{self._prefix}/{inside}".rstrip("/")
         folder, _, name = place.rpartition("/")
-        if name not in self._contents.get(folder, ()):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), inside)
-        return place
+        if name in self._contents.get(folder, ()):
+            return place
+        while folder and folder not in self._contents:
+            above, _, name = folder.rpartition("/")
+            if name in self._contents.get(above, ()):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), inside)
+            folder = above
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), inside)
 
     def read(self, inside: str, path: str, limit: int) -> bytes:
         """The bytes of a file; those of our own samples keep to any limit."""
         place = self._place(inside)
         if place in self._contents:
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), inside)
+            raise Unreadable(path, None, "not a regular file")
         return self._opened.read(place)
 
     def listdir(self, inside: str) -> list[str]:
