@@ -27,7 +27,7 @@ from numadoctor.model import (
 
 from ._devices import NAMED, PCI, device_subject, gpus, named, node_evidence, rdma_nics
 from ._topology import boot_fix, is_virtual
-from ._words import count, nodes_text
+from ._words import count, cpus_text, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -105,6 +105,10 @@ def _against_nvml(host: "Host", device: Device, gpu: "NvmlGpu") -> Iterator[Find
     if gpu.nodes and device.node is not None and device.step is not Step.DRIVER:
         pairs.append(("node", nodes_text(gpu.nodes), nodes_text([device.node]),
                       device.node in gpu.nodes))  # fmt: skip
+    node = host.topology.node(device.node) if device.node is not None else None
+    if gpu.cpus and node and node.cpus:
+        same = bool(set(gpu.cpus) & set(node.cpus))
+        pairs.append(("near", cpus_text(gpu.cpus), cpus_text(node.cpus), same))
     if gpu.minor is not None and device.minor is not None:
         pairs.append(("minor number", str(gpu.minor), str(device.minor), gpu.minor == device.minor))
     if gpu.uuid and device.uuid:
