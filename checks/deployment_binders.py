@@ -8,6 +8,7 @@ from numadoctor.engine import Scope, check
 from numadoctor.host.binders import Binder, Role, from_argv, from_engine, from_environment
 from numadoctor.lint.documents import Document
 from numadoctor.lint.nodes import Word
+from numadoctor.lint.shell import WRAPPERS
 from numadoctor.lint.units import Unit
 from numadoctor.lint.workloads import Workload
 from numadoctor.model import Finding, Fix, Severity, passed, warn
@@ -107,7 +108,8 @@ def _binders(workload: Workload, document: Document) -> list[Binder]:
         argv = [word.text for word in command.words]
         source = str(command.words[0].location)
         found += _of_launcher(argv, source)
-        found += from_argv(_own(argv), source)
+        if command.program in WRAPPERS:
+            found += from_argv(_own(argv), source)
         found += from_engine(argv, environment, source)
     found += from_environment(environment, str(workload.at.location))
     if document.kind == "systemd" and workload.launcher == "systemd":

@@ -204,6 +204,10 @@ _GROUPS = {
 }
 
 
+# Whose processes come from the unit's own by fork: podman has no daemon, Docker has.
+_INHERITING = ("systemd", "podman", "quadlet")
+
+
 @check(
     "D003",
     name="unit-call-filter",
@@ -223,7 +227,8 @@ def unit_call_filter(host: "Host | None", document: Document) -> Iterator[Findin
 
     When it is harmless
         NUMAPolicy= and NUMAMask= are applied by systemd before the filter: a process that
-        sets no policy of its own needs none of the calls.
+        sets no policy of its own needs none of the calls. Containers that docker run starts
+        are children of Docker's daemon, and not under the filter; podman's are.
 
     Fix
         Allow the calls again, below what is there:
@@ -246,7 +251,7 @@ def unit_call_filter(host: "Host | None", document: Document) -> Iterator[Findin
         yield undecided(error, subject, lines[-1].value.location)
         return
     closed = {call: said for call, said in answers.items() if said}
-    wanted = [need for workload in document.workloads for need in needs(workload)]
+    wanted = [n for w in document.workloads if w.launcher in _INHERITING for n in needs(w)]
     evidence = seen(*(line.value for line in lines), *(need.word for need in wanted))
     missed = [c for need in wanted for c in need.trigger.calls if c in closed]
     if not closed:

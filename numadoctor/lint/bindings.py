@@ -81,9 +81,9 @@ def _program(text: str) -> str:
 def _of_command(command: Command) -> Iterator[Binding]:
     words = command.words
     for position, word in enumerate(words):
-        if _program(word.text) == "numactl":
+        if _is_numactl(word.text) and command.starts(position):
             yield from _of_numactl(words[position + 1 :])
-        elif _program(word.text) == "taskset":
+        elif _program(word.text) == "taskset" and command.starts(position):
             yield from _of_taskset(words[position + 1 :])
         name, equals, value = word.text.partition("=")
         if name in _ENGINE:

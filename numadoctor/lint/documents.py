@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -229,8 +229,8 @@ def _by_content(text: str) -> str:
     head = text[:4096]
     if re.search(r"<system\b", head) and head.lstrip().startswith("<"):
         return "nccl"
-    if _YAML.search(head) or head.lstrip().startswith("{"):
-        return "yaml" if _YAML.search(text) or '"defaultAction"' in text else ""
+    if _YAML.search(text) or (head.lstrip().startswith("{") and '"defaultAction"' in text):
+        return "yaml"
     rows = [row for row in head.splitlines() if row.strip() and row.lstrip()[0] not in "#;"]
     if rows and all(
         re.match(r"\s*-?(vm|kernel|net|fs|user|dev)[./][\w./*-]+\s*=", r) for r in rows
@@ -351,17 +351,18 @@ def _workloads(document: Document) -> Iterator[Workload]:
         for pod in document.pods:
             yield from kubernetes.containers(pod)
     elif document.kind == "systemd":
-        yield from units.workloads(document.content)
         for workload in units.workloads(document.content):
-            yield from _containers_in(workload.commands)
+            yield from _with_containers(workload)
     elif document.kind == "shell":
         yield from _of_script(document.content)
 
 
-def _containers_in(commands: Iterable[Command]) -> Iterator[Workload]:
-    for command in commands:
-        if container := docker.container_of(command):
-            yield container
+def _with_containers(workload: Workload) -> Iterator[Workload]:
+    """A unit's process, and the containers that it starts, whose commands are not its own."""
+    found = [(command, docker.container_of(command)) for command in workload.commands]
+    own = tuple(command for command, container in found if container is None)
+    yield replace(workload, commands=own)
+    yield from (container for _, container in found if container)
 
 
 def _of_script(commands: Iterable[Command]) -> Iterator[Workload]:

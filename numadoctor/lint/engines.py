@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from numadoctor.lint.nodes import Word
-from numadoctor.lint.shell import Command
 from numadoctor.lint.workloads import Workload
 
 POLICY_CALLS = ("mbind", "set_mempolicy", "get_mempolicy")
@@ -109,21 +108,10 @@ def _matching(workload: Workload, trigger: Trigger) -> Iterator[Word]:
     for command in workload.commands:
         for position, word in enumerate(command.words):
             if trigger.kind == "program":
-                if word.text.rpartition("/")[2] == trigger.pattern and _starts(command, position):
+                if word.text.rpartition("/")[2] == trigger.pattern and command.starts(position):
                     yield word
             elif trigger.kind == "option" and pattern.fullmatch(word.text):
                 yield word
-
-
-# Programs that start the one that is named behind their own options.
-_WRAPPERS = frozenset(
-    ("srun", "mpirun", "mpiexec", "taskset", "env", "exec", "nice", "ionice", "chrt", "time")
-) | {"numactl", "stdbuf", "nsys", "sudo", "torchrun", "tini", "dumb-init"}
-
-
-def _starts(command: Command, position: int) -> bool:
-    """Whether the word at a place is a program: the first, or behind one that starts others."""
-    return position == 0 or command.program in _WRAPPERS
 
 
 _ENGINE_WORDS = re.compile(

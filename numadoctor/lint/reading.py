@@ -21,6 +21,8 @@ _ENDINGS = frozenset(
     (".yaml", ".yml", ".json", ".xml", ".sh", ".bash", ".conf", ".service", ".scope", ".slice")
 ) | {".socket", ".container", ".cfg", ".cmdline", ".sbatch", ".slurm"}
 
+_OPENED = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+
 _NAMES = frozenset(("grub", "cmdline", "kubelet"))
 
 
@@ -90,8 +92,9 @@ def read_files(paths: Iterable[str]) -> Iterator[Source]:
 def read_file(path: str, asked: bool = True) -> Source:
     """One file, however it ends."""
     try:
-        # A FIFO would block, and a device may act on being opened.
-        if not os.path.isfile(path):
+        # A FIFO would block, and a device may act on being opened; what is open already
+        # (`<(helm template …)`) is meant to be read.
+        if not os.path.isfile(path) and not (asked and path.startswith(_OPENED)):
             raise Refused("not a regular file")
         with open(path, "rb") as stream:
             data = stream.read(LIMIT + 1) if os.fstat(stream.fileno()).st_size <= LIMIT else None

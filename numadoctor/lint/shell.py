@@ -24,6 +24,11 @@ _HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([A-Za-z0-9_.-
 # No launcher has so many; the bounds keep what is remembered of hostile ones small.
 _MOST_COMMANDS, _MOST_EXPORTED = 20_000, 64
 
+# Programs that start the one that is named behind their own options.
+WRAPPERS = frozenset(
+    ("srun", "mpirun", "mpiexec", "prterun", "taskset", "numactl", "env", "exec", "nice", "ionice")
+) | {"chrt", "time", "timeout", "stdbuf", "nsys", "sudo", "torchrun", "tini", "dumb-init", "setsid"}
+
 # Words before a command that leave it the same command.
 _PREFIXES = frozenset(
     ("exec", "sudo", "env", "nohup", "time", "command", "if", "then", "else", "elif", "do")
@@ -47,6 +52,13 @@ class Command:
     def program(self) -> str:
         """The name of the program, without folders."""
         return self.words[0].text.rpartition("/")[2]
+
+    def starts(self, position: int) -> bool:
+        """Whether the word there is started: the first, or one behind a program that starts others.
+
+        ``echo numactl`` and ``apt install numactl`` start none.
+        """
+        return position == 0 or self.program in WRAPPERS
 
 
 class _Scanner:
