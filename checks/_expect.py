@@ -20,6 +20,7 @@ from numadoctor.model import (
 from numadoctor.model.plan import Instance, Plan, PoolBacking
 from numadoctor.placement.examination import Examination
 
+from ._devices import USAGE
 from ._placement import GPUS, PLACEMENT, THREADS, process_text
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 PLAN = "fact plan"
 
-NEEDS = tuple(dict.fromkeys((PLAN, *PLACEMENT, *THREADS, *GPUS, "/proc/PID/cmdline")))
+NEEDS = tuple(dict.fromkeys((PLAN, *PLACEMENT, *THREADS, *GPUS, *USAGE)))
 """What is read where processes are compared with the plan."""
 
 _NO_PLAN = "no plan was given (--expect)"

@@ -38,6 +38,8 @@ from ._words import count, cpus_text, listed
 if TYPE_CHECKING:
     from numadoctor.host import Host
 
+_AMD = 0x1002
+
 _NONE_OF_IT = "none of the examined processes is of this instance"
 
 
@@ -57,8 +59,9 @@ def planned_gpus_open(host: "Host", target: Target) -> Iterator[Finding]:
         may share a GPU with the next one.
 
     When it is harmless
-        A process opens /dev/nvidiactl and, in some versions of NVML, all GPUs to ask for their
-        names. Engines that are still starting have not opened all of theirs: a warning.
+        ROCm opens the render nodes of all GPUs that it can see, whichever it computes on:
+        that is not decided. Engines that are still starting have not opened all of theirs:
+        a warning.
 
     Fix
         Name the GPUs by what does not change, and start again:
@@ -97,7 +100,16 @@ def _gpus(host: "Host", plan: Plan, instance: Instance, found: Assignment) -> Fi
         evidence += gpus.evidence[: max(0, 5 - len(evidence))]
     wanted = {gpu.address for gpu in gpus_of(host, instance)[0]}
     fixes = (_visible(host, instance), Fix("any", "or correct gpus in the plan"))
-    if extra := sorted(set(opened) - wanted):
+    extra = sorted(set(opened) - wanted)
+    if extra and all(device.vendor == _AMD for device in opened.values()):
+        return unknown(
+            f"has {count(len(opened), 'GPU')} open: which of them it uses cannot be told",
+            subject=about,
+            cause="ROCm opens every GPU that it can see; a container that is given its own alone "
+            "(--device /dev/dri/renderDN) would tell.",
+            evidence=evidence,
+        )
+    if extra:
         return fail(
             f"has GPU {listed(extra[:4])} open, which the plan does not give it",
             subject=about,
