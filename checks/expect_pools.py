@@ -205,7 +205,7 @@ def _held(host: "Host", placement: Placement, wanted: set[int]) -> bool:
     "P063",
     name="planned-pages",
     needs=_NEEDS,
-    requires=Requires.SEVERAL_NODES,
+    requires=Requires.NUMA,
     scope=Scope.PROCESSES,
     severity=Severity.HIGH,
 )
