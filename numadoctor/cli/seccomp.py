@@ -115,6 +115,7 @@ class Asked:
         from numadoctor.kernel.seccomp.evaluate import Way
         from numadoctor.kernel.seccomp.outlook import Case
         from numadoctor.kernel.seccomp.position import value_at
+        from numadoctor.kernel.seccomp.profile import path_text
 
         runtime: str | Way = self.runtime or "docker"
         if self.pid:
@@ -128,7 +129,7 @@ class Asked:
         def evidence(rule: int | None) -> Evidence:
             step: tuple[Step, ...] = ("defaultAction",) if rule is None else ("syscalls", rule)
             line, value = value_at(text, (*profile.steps, *step))
-            return Evidence(f"{name}:{line}", f"{step[-1]}: {value}"[:_LONGEST_EVIDENCE])
+            return Evidence(f"{name}:{line}", f"{path_text(step)}: {value}"[:_LONGEST_EVIDENCE])
 
         case = Case(
             profile, name, runtime, self._arch(), self.caps, self.dropped, self.kernel, evidence

@@ -1,6 +1,7 @@
 """Verdicts of filters as an outlook: will NUMA placement work where this profile is in force?"""
 
 import errno
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -193,7 +194,7 @@ def _profile_fixes(case: Case, verdicts: Mapping[str, Verdict]) -> tuple[Fix, ..
     fixes.append(
         Fix(
             "any",
-            f"numadoctor syscalls --seccomp-profile {case.name} --emit-profile\n"
+            f"numadoctor syscalls --seccomp-profile {_options(case)} --emit-profile\n"
             f"{_how_opened(case, shut)}",
             needs_restart=True,
             persists=True,
@@ -203,6 +204,14 @@ def _profile_fixes(case: Case, verdicts: Mapping[str, Verdict]) -> tuple[Fix, ..
         fixes += remedy.capability()
     launchers = ("any", "numactl", *_LAUNCHERS[case.engine])
     return tuple(fix for fix in fixes if fix.launcher in launchers)
+
+
+def _options(case: Case) -> str:
+    words = [case.name]
+    words += ["--runtime", case.engine] if case.engine != "docker" else []
+    words += [word for name in case.capabilities for word in ("--cap", name)]
+    words += [word for name in case.dropped for word in ("--cap-drop", name)]
+    return shlex.join(words)
 
 
 def _how_opened(case: Case, shut: list[str]) -> str:

@@ -11,8 +11,9 @@ import os
 import re
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from numadoctor.kernel.child import NoAnswer, run_steps
 from numadoctor.kernel.process import has_seccomp_filter, libc
@@ -27,6 +28,11 @@ _MOST_FILTERS: Final = 10_000
 
 TIME_LIMIT: Final = 2.0
 """Seconds after which a thread that does not stop (it waits for a disk, say) is left alone."""
+
+
+class _Stop(NamedTuple):
+    signal: int  # that it was to get, and must still get; or 0
+    since: float  # when it was last seen running, as time.perf_counter has it
 
 
 class NotRead(Exception):
@@ -92,21 +98,22 @@ def _ptrace(request: int, thread: int, address: int = 0, data: Any = 0) -> int:
 
 def _trace(thread: int, time_limit: float) -> tuple[list[bytes], float]:
     """Runs in the child: the programs, and the seconds for which the thread was held."""
+    # On a busy machine the thread would wait for this child's next turn.
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     if _ptrace(_SEIZE, thread):
         raise NoAnswer(_why_not_seized(ctypes.get_errno(), thread))
-    begin = time.perf_counter()
-    handed_on: int | None = None
+    stop: _Stop | None = None
     try:
         if _ptrace(_INTERRUPT, thread):
             raise NoAnswer(f"thread {thread} cannot be stopped: {_error()}")
-        handed_on = _wait(thread, begin + time_limit)
+        stop = _wait(thread, time_limit)
         programs = _programs(thread)
     finally:
         # Where it does not stand still the end of this child parts them.
-        if handed_on is not None:
-            _ptrace(_DETACH, thread, 0, handed_on)
-        seconds = time.perf_counter() - begin
-    return programs, seconds
+        if stop is not None:
+            _ptrace(_DETACH, thread, 0, stop.signal)
+    return programs, time.perf_counter() - stop.since
 
 
 def _why_not_seized(number: int, thread: int) -> str:
@@ -125,18 +132,21 @@ def _error() -> str:
     return f"{os.strerror(number)} ({errno.errorcode.get(number, number)})"
 
 
-def _wait(thread: int, deadline: float) -> int:
-    """Wait until it stands still; the signal that it was to get and must still get, or 0."""
+def _wait(thread: int, time_limit: float) -> _Stop:
+    """Wait until it stands still."""
+    ran = time.perf_counter()
+    deadline = ran + time_limit
     pause = 0.00002
-    while time.perf_counter() < deadline:
+    while ran < deadline:
+        looked = time.perf_counter()
         stopped, status = os.waitpid(thread, os.WNOHANG | _WALL)
-        if stopped == 0:
-            time.sleep(pause)
-            pause = min(2 * pause, 0.001)
-        elif os.WIFSTOPPED(status):
-            return 0 if status >> 16 == _EVENT_STOP else os.WSTOPSIG(status)
-        else:
+        if stopped and os.WIFSTOPPED(status):
+            return _Stop(0 if status >> 16 == _EVENT_STOP else os.WSTOPSIG(status), ran)
+        if stopped:
             raise NoAnswer(f"thread {thread} ended")
+        ran = looked
+        time.sleep(pause)
+        pause = min(2 * pause, 0.0002)
     raise NoAnswer(f"thread {thread} does not stop: it waits for a device, it seems")
 
 
