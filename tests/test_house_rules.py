@@ -97,7 +97,10 @@ ARROWS = {
     "numadoctor.lint": ("numadoctor.model", "numadoctor.host", "numadoctor.kernel"),
     # Plans that people write are read as deployment files are.
     "numadoctor.planning": (
-        "numadoctor.model", "numadoctor.host", "numadoctor.kernel", "numadoctor.lint",
+        "numadoctor.model",
+        "numadoctor.host",
+        "numadoctor.kernel",
+        "numadoctor.lint",
     ),
 }
 
@@ -128,6 +131,7 @@ _FOR_CHECKS = (
 _REACHES_THE_MACHINE = (
     "numadoctor.host.root", "numadoctor.host.facts", "numadoctor.kernel.syscalls",
     "numadoctor.kernel.probe", "numadoctor.kernel.child", "numadoctor.kernel.process",
+    "numadoctor.kernel.seccomp.tracing", "numadoctor.kernel.seccomp.running",
     "numadoctor.planning.documents", "numadoctor.lint.reading",
 )  # fmt: skip
 _STANDARD = {
