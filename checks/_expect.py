@@ -184,8 +184,13 @@ class Assignment:
             if name := self._by_itself(pid):
                 known[pid] = name
                 waiting.remove(pid)
+        # A server seldom has a GPU open itself: its workers have.
+        above: dict[int, set[str]] = {}
+        for pid, name in known.items():
+            for ancestor in self._ancestors(pid):
+                above.setdefault(ancestor, set()).add(name)
         for pid in waiting:
-            name = self._by_parent(pid, known) or self._by_cpus(pid)
+            name = _only(above.get(pid)) or self._by_parent(pid, known) or self._by_cpus(pid)
             if name:
                 known[pid] = name
             else:
@@ -225,16 +230,18 @@ class Assignment:
         return None
 
     def _by_parent(self, pid: int, known: Mapping[int, str]) -> str | None:
+        return next((known[above] for above in self._ancestors(pid) if above in known), None)
+
+    def _ancestors(self, pid: int) -> Iterator[int]:
+        """Its parent, the parent of that, and so on, as far as they can be read."""
         seen: set[int] = set()
         while pid not in seen:
             seen.add(pid)
             try:
                 pid = self.host.parse(f"/proc/{pid}/stat", parsers.parse_stat).parent
             except Undecided:
-                return None
-            if pid in known:
-                return known[pid]
-        return None
+                return
+            yield pid
 
     def _by_cpus(self, pid: int) -> str | None:
         try:
@@ -258,6 +265,11 @@ class Assignment:
         if count:
             return "it has GPUs of several instances open, or of none"
         return "it has no GPU open, and its CPUs fit no single instance"
+
+
+def _only(names: set[str] | None) -> str | None:
+    """The one name there is."""
+    return next(iter(names)) if names and len(names) == 1 else None
 
 
 def assignment(host: "Host", plan: Plan, found: Examination) -> Assignment:
