@@ -62,6 +62,10 @@ def exit_code_page() -> str:
         "What was found outranks what was not: a report with a failure and an unreadable file",
         "exits 1, so a pipeline that stops at 1 stops there too. `--fail-on warn` lowers the bar,",
         "`--fail-on never` removes it; `--strict` makes an `unknown` finding count as incomplete.",
+        "What is [waived or in the baseline](configuration.md) does not count.",
+        "",
+        "`check` and `lint` with `-o nagios` or `-o npd` on standard output end with the codes of",
+        "what calls such plugins instead: [formats](formats.md#which-exit-code).",
     ]
     return "\n".join(lines) + "\n"
 

@@ -145,7 +145,7 @@ def test_the_metadata(built: Built) -> None:
         assert f"\n{line}\n" in told
     required = [line for line in told.splitlines() if line.startswith("Requires-Dist: ")]
     runtime = {line.split()[1].partition(">")[0] for line in required if "extra ==" not in line}
-    assert runtime == {"click", "psutil", "pyroute2", "tabulate"}
+    assert runtime == {"click", "psutil", "pyroute2", "tabulate", "tomli"}
     assert "numadoctor = numadoctor.cli:main" in scripts
 
 
