@@ -18,7 +18,7 @@ from numadoctor.model.placement import (
     Share,
 )
 from numadoctor.model.units import amount
-from numadoctor.placement.examination import Examination, examination
+from numadoctor.placement.examination import Examination, examination, printable
 
 from ._words import count, nodes_text
 
@@ -139,6 +139,7 @@ def name_of(placement: Placement) -> str:
         return f"System V segment {name.removeprefix('/')}"
     if kind is Kind.HUGETLB and name == "/anon_hugepage":
         return "huge pages"
+    name = printable(name)
     if len(name) > _NAME_LENGTH:
         name = f"{name[: _NAME_LENGTH // 2]}...{name[-_NAME_LENGTH // 2 + 3 :]}"
     return name

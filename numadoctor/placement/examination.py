@@ -101,8 +101,12 @@ class Examination:
 
     @cached_property
     def processes(self) -> dict[int, Process]:
-        """Those that could be examined, by pid."""
-        return {p.pid: p for p in self.placement.processes if not p.problem}
+        """Those that could be examined, by pid; their names without control characters."""
+        return {
+            p.pid: p._replace(name=printable(p.name))
+            for p in self.placement.processes
+            if not p.problem
+        }
 
     def threads(self, pid: int) -> tuple[Thread, ...]:
         """Its threads, with affinity, last CPU and policy.
@@ -160,6 +164,11 @@ class Examination:
         """The policy of its main thread, or None when it could not be read."""
         process = self.processes.get(pid)
         return process.policy if process else None
+
+
+def printable(text: str) -> str:
+    """``text`` in one line: a process or a file may call itself anything."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _or_raise(found: "T | Undecided") -> "T":
