@@ -80,3 +80,26 @@ def test_libseccomp_makes_of_a_profile_what_is_said_of_it(
                 found = judge([program], call, by_name(arch), arguments)
                 if not (said.unknown or found.unknown):
                     assert (said.action, said.errno) == (found.action, found.errno), said
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x86_64", "i386", "x32", "aarch64", "riscv64", "arm", "ppc64le", "s390x", "mips64", "mipsel"],
+)
+def test_the_numbers_are_libseccomps(name: str) -> None:
+    """Those by which runc finds a call newer than a profile."""
+    from numadoctor.kernel.seccomp.architectures import audit_number
+    from numadoctor.kernel.seccomp.numbers import _HOME_NODE, _offset, _table
+
+    assert LIBRARY is not None
+    abi = by_name(name)
+    token = 0x4000003E if name == "x32" else audit_number(abi)
+    known = 0
+    for call, number in _table(abi).items():
+        told = LIBRARY.seccomp_syscall_resolve_name_arch(token, call.encode())
+        if told == -1:  # a name that this version does not know
+            assert number - _offset(abi) > _HOME_NODE, call
+        elif told >= 0:  # below 0 stand calls that the architecture does not have
+            assert told == number, call
+            known += 1
+    assert known > 20
