@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from numadoctor.evidence.pasted import Pasted, PastedDevice, Refused, checked_square, ids
 from numadoctor.evidence.text import Line, is_fence
+from numadoctor.host import parsers
 from numadoctor.model import ParseError
 
 FORMAT = "nvidia-smi topo -m"
@@ -196,7 +197,30 @@ def _row(header: _Header, line: Line) -> _Row:
     items = [_Item(m[0], m.start()) for m in re.finditer(r"\S+", text)]
     name, cells = items[0].text, _parted(items[1:])
     count = len(header.devices)
-    relations = cells[:count]
+    relations, rest = cells[:count], cells[count:]
+    _refuse_row(header, line, name, relations, rest)
+    placed = _placed(header, relations, rest)
+    values = placed or {label.text: None for label in header.labels}
+    told = [label for label, value in values.items() if value]
+    if line.open and told and values[told[-1]] != "N/A":
+        # No line end follows: the last figure may be the start of a longer one.
+        values[told[-1]] = None
+    return _Row(
+        line,
+        tuple(_OLD_WORDS.get(cell.text, cell.text) for cell in relations),
+        values,
+        doubtful=placed is None,
+    )
+
+
+def _refuse_row(
+    header: _Header,
+    line: Line,
+    name: str,
+    relations: Sequence[_Item],
+    rest: Sequence[_Item],
+) -> None:
+    count = len(header.devices)
     for number, cell in enumerate(relations):
         if not _RELATION.fullmatch(cell.text):
             raise Refused(
@@ -210,27 +234,14 @@ def _row(header: _Header, line: Line) -> _Row:
             f"{name} has {len(relations)} cells for {count} devices: "
             f"the line is cut or wrapped; {_ADVICE}",
         )
-    rest = cells[count:]
     if len(rest) > len(header.labels):
         raise Refused(
             line.number,
-            f"{name} has {len(cells)} cells for {count + len(header.labels)} columns: "
+            f"{name} has {count + len(rest)} cells for {count + len(header.labels)} columns: "
             f"the header is cut or wrapped; {_ADVICE}",
         )
-    values = _placed(header, relations, rest)
-    if rest and line.open and values is not None:
-        # No line end follows: the last figure may be the start of a longer one.
-        last = max((label for label, value in values.items() if value), key=list(values).index)
-        if values[last] != "N/A":
-            values = {**values, last: None}
-    doubtful = values is None
-    unknown: dict[str, str | None] = {label.text: None for label in header.labels}
-    return _Row(
-        line,
-        tuple(_OLD_WORDS.get(cell.text, cell.text) for cell in relations),
-        values if values is not None else unknown,
-        doubtful,
-    )
+    if line.open and not rest and relations[-1].text.startswith("NV") and name != header.names[-1]:
+        raise Refused(line.number, "the text ends here, perhaps inside a word")
 
 
 def _parted(items: Sequence[_Item]) -> list[_Item]:
@@ -253,15 +264,28 @@ def _placed(
     cells: list[str | None] = [item.text for item in rest]
     if not rest:
         return dict.fromkeys(labels)
-    placeable = labels[0] == "CPU Affinity" and _aligned(header, relations)
-    after = rest[0].start - header.labels[0].start if placeable else 0
-    if len(rest) == len(labels) and after == 0:
+    if labels[0] != "CPU Affinity" or not _aligned(header, relations):
+        whole = len(labels) == len(_LABELS) or _are_cpus(rest[0].text)
+        return dict(zip(labels, cells, strict=True)) if len(rest) == len(labels) and whole else None
+    after = rest[0].start - header.labels[0].start
+    if after == 0 and len(rest) == len(labels):
         return dict(zip(labels, cells, strict=True))
-    if placeable and after > 0 and len(rest) == len(labels) - 1:
+    if after > 0 and len(rest) == len(labels) - 1:
         return dict(zip(labels, [None, *cells], strict=True))
-    if placeable and after == 0 and len(rest) == 1:
+    if after == 0 and len(rest) == 1:
         return dict(zip(labels, [*cells, *[None] * (len(labels) - 1)], strict=True))
     return None
+
+
+def _are_cpus(text: str) -> bool:
+    """Whether a list is one of CPUs: of fewer than four numbers it may be one of nodes.
+
+    The header may have been cut behind a label whose column is not the last.
+    """
+    try:
+        return len(parsers.parse_list(text.encode())) >= 4
+    except ParseError:
+        return False
 
 
 def _aligned(header: _Header, relations: Sequence[_Item]) -> bool:

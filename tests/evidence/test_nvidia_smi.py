@@ -76,7 +76,7 @@ def machines(draw: st.DrawFn, most: int = 5) -> Smi:
 
 @given(machines())
 def test_what_the_driver_prints_is_read(smi: Smi) -> None:
-    complete = all(smi.cpus) and all(len(name) < 8 for name in smi.names)
+    complete = all(smi.cpus) and len(smi.names[-1]) < 8
     is_true(one(smi.text()), smi, whole=complete)
 
 
@@ -93,7 +93,8 @@ def test_what_clipboards_do_to_blanks(smi: Smi, how: str) -> None:
         text = "".join(f"    {line}\n" for line in text.splitlines())
     elif how == "dos":
         text = text.replace("\n", "\r\n")
-    is_true(one(text), smi, whole=all(smi.cpus))
+    squeezed = how == "one blank" or len(smi.names[-1]) > 7
+    is_true(one(text), smi, whole=all(smi.cpus) and (smi.labels == 3 or not squeezed))
 
 
 @given(machines(), st.data())
