@@ -8,9 +8,10 @@ from numadoctor.host.devices.pci import attempt
 from numadoctor.host.host import Host
 from numadoctor.model import Device, Evidence, Undecided
 
+# Not /dev/dri/cardN: that is opened to show something.
 _DEVICE = re.compile(
-    r"/dev/(?:(nvidia)(\d{1,4})|dri/((?:renderD|card)\d{1,4})|accel/(accel\d{1,4})"
-    r"|(?:habanalabs/)?(hl\d{1,4})|(davinci)(\d{1,4})|infiniband/(uverbs\d{1,4}))"
+    r"/dev/(?:(nvidia)([0-9]{1,4})|dri/(renderD[0-9]{1,4})|accel/(accel[0-9]{1,4})"
+    r"|(?:habanalabs/)?(hl[0-9]{1,4})|(davinci)([0-9]{1,4})|infiniband/(uverbs[0-9]{1,4}))"
 )
 _VERBS = "/sys/class/infiniband_verbs"
 
