@@ -221,6 +221,20 @@ def test_the_same_conditions_with_other_actions_are_refused() -> None:
     assert verdict("mbind", one, other).action is Action.NO_START
 
 
+def test_doubts_about_other_calls_are_none_about_these() -> None:
+    """podman's own profile has such rules for socket(), and starts containers every day."""
+    socket = [
+        {"names": ["socket"], "action": ERRNO, "errnoRet": 22,
+         "args": [condition(0, "EQ", 16), condition(2, "EQ", 9)]},
+        {"names": ["socket"], "action": ALLOW, "args": [condition(2, "NE", 9)]},
+        {"names": ["socket"], "action": ALLOW, "args": [condition(0, "NE", 16)]},
+    ]  # fmt: skip
+    assert answer("mbind", *socket) == "EPERM"
+    for rule in socket:
+        rule["names"] = ["move_pages"]
+    assert answer("mbind", *socket) == "unknown"
+
+
 def condition(index: int, operator: str, value: int, two: int = 0) -> dict[str, Any]:
     return {"index": index, "op": f"SCMP_CMP_{operator}", "value": value, "valueTwo": two}
 

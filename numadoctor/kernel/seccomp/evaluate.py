@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from numadoctor.kernel.abi import Abi, by_name
+from numadoctor.kernel.abi import CALLS, Abi, by_name
 from numadoctor.kernel.seccomp.actions import MAX_ERRNO, Action, Verdict
 from numadoctor.kernel.seccomp.architectures import (
     NATIVE,
@@ -254,15 +254,20 @@ def _least_width(architectures: Iterable[str]) -> int:
 
 
 def _clash(rules: Sequence[Rule], way: Way, default: Verdict, width: int) -> Verdict | None:
-    """Two rules for any one call that libseccomp does not take together."""
-    by_name: dict[str, list[Candidate]] = {}
+    """Two rules for any one call that libseccomp does not take together.
+
+    Where that is not sure the six calls alone count: profiles for others that
+    people use have started containers.
+    """
+    candidates: dict[str, list[Candidate]] = {}
     for rule in rules:
         for name in _names(rule, way) if rule.action is not Action.NOTIFY else ():
-            by_name.setdefault(name, []).append(_candidate(rule, way))
-    for candidates in by_name.values():
-        if sum(bool(one.conditions) for one in candidates) > 1:
-            alive = [one for one in candidates if not one.verdict.same_as(default)]
-            if found := clash(alive, width):
+            candidates.setdefault(name, []).append(_candidate(rule, way))
+    for name, naming in candidates.items():
+        if sum(bool(one.conditions) for one in naming) > 1:
+            alive = [one for one in naming if not one.verdict.same_as(default)]
+            found = clash(alive, width)
+            if found and (name in CALLS or not found.unknown):
                 return found
     return None
 
