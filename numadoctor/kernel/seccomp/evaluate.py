@@ -156,7 +156,7 @@ def _version(release: str) -> tuple[int, ...] | None:
 
 def answer(profile: Profile, call: str, way: Way, found: Circumstances) -> Verdict:
     """What becomes of ``call`` where one engine and one runtime are at work."""
-    if profile.default is None and not profile.rules:
+    if profile.empty:
         return Verdict(Action.ALLOW, None, "the profile asks for no filter at all")
     architectures = _architectures(profile, way, found.abi)
     loads = [(rule, _loads(rule, way, found)) for rule in profile.rules]

@@ -120,6 +120,11 @@ class Profile:
     capabilities: tuple[str, ...] | None = None
     steps: tuple[Step, ...] = ()
 
+    @property
+    def empty(self) -> bool:
+        """Whether it asks for no filter at all."""
+        return self.default is None and not self.rules
+
 
 def path_text(steps: tuple[Step, ...]) -> str:
     """The way to a value as people write it: ``syscalls[3].action``."""

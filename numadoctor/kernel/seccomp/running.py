@@ -186,10 +186,10 @@ def _by_config(process: Running, call: str, abi: Abi) -> Verdict:
         if not verdict.same_as(other):
             reason = f"{verdict.answer} if crun made the filter, {other.answer} if runc did"
             verdict = Verdict(None, None, reason)
-    count = process.status.seccomp_filters
-    if verdict.open and count is not None and count > 1:
-        reason = f"the profile lets it pass, but the process has {count} filters"
-        return Verdict(None, None, f"{reason}: --stop-thread reads them all")
+    count = process.status.seccomp_filters or 1  # the mode says that there is one
+    if verdict.open and count > (0 if profile.empty else 1):
+        reason = f"the runtime's profile lets it pass, and the process has filters ({count})"
+        return Verdict(None, None, f"{reason} of its own: --stop-thread reads them")
     return verdict
 
 
