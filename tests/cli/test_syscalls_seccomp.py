@@ -239,7 +239,7 @@ def test_what_a_second_filter_may_refuse_is_not_called_open(
 def test_a_filter_that_the_runtime_did_not_make(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An unconfined container whose program filters itself: its config.json says nothing of that."""
+    """An unconfined container whose program filters itself: config.json says nothing of it."""
     root = process(tmp_path / "root", 2, 1, json.dumps({"linux": {"namespaces": []}}))
     _, data = as_json(capsys, "--pid=7", "--sysroot", root, *ARCH)
     assert set(answers(data).values()) == {"unknown"}
