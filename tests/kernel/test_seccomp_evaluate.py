@@ -223,7 +223,7 @@ def test_the_same_conditions_with_other_actions_are_refused() -> None:
 
 def test_doubts_about_other_calls_are_none_about_these() -> None:
     """podman's own profile has such rules for socket(), and starts containers every day."""
-    socket = [
+    socket: list[dict[str, Any]] = [
         {"names": ["socket"], "action": ERRNO, "errnoRet": 22,
          "args": [condition(0, "EQ", 16), condition(2, "EQ", 9)]},
         {"names": ["socket"], "action": ALLOW, "args": [condition(2, "NE", 9)]},
