@@ -49,10 +49,19 @@ class Container:
         :raises debian.Unavailable: when packages are missing
         :raises RuntimeError: when podman cannot start it
         """
-        debian.require("containers")
         # Not below TMPDIR: podman takes no runroot of more than 50 characters.
         with tempfile.TemporaryDirectory(prefix="numadoctor-lab-", dir="/tmp") as storage:
-            return _run([*self._engine(Path(storage)), *command])
+            return _run(self.command(Path(storage), *command))
+
+    def command(self, storage: Path, *command: str) -> list[str]:
+        """What runs the command inside, leaving nothing behind.
+
+        :param storage: an empty folder, not below TMPDIR
+        :raises debian.Unavailable: when packages are missing
+        """
+        debian.require("containers")
+        isolated = [*TETHER, *_NAMESPACE, "sh", "-c", _SHELL, "sh"] if os.geteuid() == 0 else []
+        return [*isolated, *self._engine(storage), *command]
 
     def _engine(self, storage: Path) -> list[str]:
         own = [f"--root={storage}/root", f"--runroot={storage}/run", f"--tmpdir={storage}/tmp"]
@@ -80,10 +89,9 @@ def podman_profile() -> Path:
     return debian.file_of("golang-github-containers-common", "/seccomp.json")
 
 
-def _run(engine: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    isolated = [*TETHER, *_NAMESPACE, "sh", "-c", _SHELL, "sh"] if os.geteuid() == 0 else []
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [*isolated, *engine],
+        command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -91,5 +99,5 @@ def _run(engine: Sequence[str]) -> subprocess.CompletedProcess[str]:
         check=False,
     )
     if done.returncode in (125, 126, 127):  # podman's own, see podman-run(1)
-        raise RuntimeError(f"podman cannot run {shlex.join(engine)}: {done.stderr.strip()[-800:]}")
+        raise RuntimeError(f"podman cannot run {shlex.join(command)}: {done.stderr.strip()[-800:]}")
     return done

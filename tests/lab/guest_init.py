@@ -46,11 +46,11 @@ def main() -> None:
     mounted = [path for kind, path in _MOUNTS if _mount(libc, kind, path)]
     os.chdir("/tmp")
     socket.sethostname("guest")
-    _no_echo()
-    _answer({"ready": {"kernel": os.uname().release, "mounted": mounted}})
+    quiet()
+    answer({"ready": {"kernel": os.uname().release, "mounted": mounted}})
     for line in sys.stdin:
         request = json.loads(line)
-        _answer(_call(request["call"], request["arguments"], request["keywords"], request["limit"]))
+        answer(call(request["call"], request["arguments"], request["keywords"], request["limit"]))
     libc.reboot(_POWER_OFF)
 
 
@@ -60,17 +60,17 @@ def _mount(libc: ctypes.CDLL, kind: str, path: str) -> bool:
     return bool(libc.mount(kind.encode(), path.encode(), kind.encode(), 0, None) == 0)
 
 
-def _no_echo() -> None:
+def quiet() -> None:
     settings = termios.tcgetattr(0)
     settings[3] &= ~termios.ECHO
     termios.tcsetattr(0, termios.TCSANOW, settings)
 
 
-def _answer(content: dict[str, Any]) -> None:
+def answer(content: dict[str, Any]) -> None:
     print(f"{MARK}{json.dumps(content)}", flush=True)
 
 
-def _call(name: str, arguments: list[Any], keywords: dict[str, Any], limit: float) -> Any:
+def call(name: str, arguments: list[Any], keywords: dict[str, Any], limit: float) -> Any:
     with contextlib.suppress(Exception):  # the child meets it again, and reports it
         # Imported here, a module costs its time once and not in each child.
         importlib.import_module(name.partition(":")[0])
