@@ -22,6 +22,7 @@ from numadoctor.model import (
 from numadoctor.model.placement import Kind, Placement
 from numadoctor.model.units import amount
 from numadoctor.placement.examination import Examination
+from numadoctor.placement.window import Window
 
 from ._kernel import sysctl_fixes
 from ._placement import PLACEMENT, looked_at, name_of, node_list, process_text
@@ -347,12 +348,26 @@ def balancing_acts(host: "Host", target: Target) -> Iterator[Finding]:
             moving.append(pid)
             yield _moved(found, pid, counts.migrated_pages, window.seconds)
     if not known:
-        yield skip(
-            "the kernel counts no migrations for processes: no balancing, or no schedstats",
-            subject="processes",
-        )
+        yield _of_all_processes(window)
     elif not moving:
         yield _at_rest(found, window.seconds)
+
+
+def _of_all_processes(window: Window) -> Finding:
+    """Where the kernel does not count migrations for each process (CONFIG_SCHED_DEBUG)."""
+    pages = window.machine.get("numa_pages_migrated")
+    if pages is None:
+        return skip("this kernel has no automatic NUMA balancing", subject="processes")
+    told = f"balancing moved {pages:,} pages of all processes within {window.seconds:.2f} s"
+    evidence = [Evidence("/proc/vmstat", f"numa_pages_migrated +{pages}")]
+    if window.rate(pages) <= threshold("migration-rate"):
+        return passed(told, evidence=evidence)
+    return unknown(
+        f"{told}; whose they were is not told",
+        subject="processes",
+        cause="This kernel has no /proc/PID/sched.",
+        evidence=evidence,
+    )
 
 
 def _moved(found: Examination, pid: int, pages: int, seconds: float) -> Finding:

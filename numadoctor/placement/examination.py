@@ -22,6 +22,10 @@ MANY, MIN_SIZE_OF_MANY = 8_000, 64 << 20
 cut into slabs has 65,000 mappings that are alike."""
 
 
+# The kernel's own are 15 bytes long (TASK_COMM_LEN), 64 those of its threads.
+_LONGEST_NAME = 64
+
+
 class Gpus(NamedTuple):
     """The GPUs and accelerators that a process has open.
 
@@ -103,7 +107,7 @@ class Examination:
     def processes(self) -> dict[int, Process]:
         """Those that could be examined, by pid; their names without control characters."""
         return {
-            p.pid: p._replace(name=printable(p.name))
+            p.pid: p._replace(name=printable(p.name[:_LONGEST_NAME]))
             for p in self.placement.processes
             if not p.problem
         }

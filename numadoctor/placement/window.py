@@ -20,6 +20,8 @@ RECORDED = "/.numadoctor/window.json"
 
 _WHAT = "counters of a window"
 
+_VMSTAT = ("numa_pages_migrated", "numa_hint_faults", "pswpin", "pswpout")
+
 
 class Counts(NamedTuple):
     """Counters of a process, or what was added to them. None where the kernel does not tell.
@@ -47,10 +49,12 @@ class Window(NamedTuple):
 
     :ivar seconds: how long it was watched
     :ivar processes: pid to its counts, for those that were there all the time
+    :ivar machine: of all processes, by the names of /proc/vmstat; those that the kernel has
     """
 
     seconds: float
     processes: Mapping[int, Counts]
+    machine: Mapping[str, int] = {}
 
     def rate(self, count: int) -> float:
         """Per second."""
@@ -58,10 +62,11 @@ class Window(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """A first reading: its time and the counters of each process."""
+    """A first reading: its time, the counters of each process and those of the machine."""
 
     time: float
     processes: Mapping[int, Counts]
+    machine: Mapping[str, int]
 
 
 def read_counts(host: "Host", pid: int) -> Counts:
@@ -88,9 +93,16 @@ def _now(host: "Host", path: str, parse: "Callable[[bytes], T]") -> T | None:
         return None
 
 
+def _machine(host: "Host") -> dict[str, int]:
+    """Counters of all processes together; those that the kernel has."""
+    values = _now(host, "/proc/vmstat", parsers.parse_counters) or {}
+    return {name: values[name] for name in _VMSTAT if name in values}
+
+
 def begin(host: "Host", pids: Iterable[int]) -> Beginning:
     """A first reading of a live machine."""
-    return Beginning(time.monotonic(), {pid: read_counts(host, pid) for pid in pids})
+    machine = _machine(host)
+    return Beginning(time.monotonic(), {pid: read_counts(host, pid) for pid in pids}, machine)
 
 
 def end(host: "Host", beginning: Beginning, seconds: float) -> Window:
@@ -98,14 +110,18 @@ def end(host: "Host", beginning: Beginning, seconds: float) -> Window:
     time.sleep(max(0.0, beginning.time + seconds - time.monotonic()))
     after = {pid: read_counts(host, pid) for pid in beginning.processes}
     took = time.monotonic() - beginning.time
+    before, now = beginning.machine, _machine(host)
+    machine = {name: max(0, now[name] - before[name]) for name in before if name in now}
     counts = {pid: after[pid].since(before) for pid, before in beginning.processes.items()}
-    return Window(took, {pid: count for pid, count in counts.items() if count != Counts()})
+    seen = {pid: count for pid, count in counts.items() if count != Counts()}
+    return Window(took, seen, machine)
 
 
 def dump_window(window: Window) -> str:
     """The window as ``load_window`` reads it."""
     processes = {str(pid): counts._asdict() for pid, counts in window.processes.items()}
-    return json.dumps({"seconds": window.seconds, "processes": processes}) + "\n"
+    document = {"seconds": window.seconds, "processes": processes, "machine": window.machine}
+    return json.dumps(document) + "\n"
 
 
 def load_window(data: bytes) -> Window:
@@ -117,13 +133,16 @@ def load_window(data: bytes) -> Window:
         document = json.loads(data)
         processes = {int(pid): _counts(of) for pid, of in document["processes"].items()}
         seconds = float(document["seconds"])
+        machine = {n: int(v) for n, v in (document.get("machine") or {}).items() if n in _VMSTAT}
     except RecursionError:
         raise ParseError(_WHAT, data[:40], "it is nested too deep") from None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ParseError(_WHAT, data[:40], f"{type(error).__name__}: {error}") from None
     if not 0 < seconds < float("inf"):
         raise ParseError(_WHAT, seconds, "it must have taken some time")
-    return Window(seconds, processes)
+    if any(value < 0 for value in machine.values()):
+        raise ParseError(_WHAT, data[:40], "a counter is below 0")
+    return Window(seconds, processes, machine)
 
 
 def _counts(document: Mapping[str, Any]) -> Counts:

@@ -43,6 +43,8 @@ def head(placement: ProcessPlacement, gpus: int | None) -> str:
     if placement.method is Method.SAMPLED:
         widest = max(map(half_width, placement.nodes.values()), default=0.0)
         parts.append(f"sampled ±{widest:.0f} %" if widest >= 1 else f"sampled ±{widest:.1f} %")
+    elif "move_pages" in placement.because:
+        parts.append(f"counted by numa_maps ({placement.because})")
     if placement.cost.calls:
         parts.append(f"longest hold of the process {placement.cost.longest * 1000:.2f} ms")
     return ", ".join(parts)

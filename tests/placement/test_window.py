@@ -23,6 +23,7 @@ WINDOWS = st.builds(
     Window,
     st.floats(0.001, 1e6),
     st.dictionaries(st.integers(1, 1 << 22), COUNTS, max_size=5),
+    st.dictionaries(st.sampled_from(["pswpin", "numa_pages_migrated"]), st.integers(0, 1 << 60)),
 )
 
 
@@ -62,6 +63,8 @@ def test_other_json_is_a_window_or_refused(document: object) -> None:
         b'{"seconds": 1e999, "processes": {}}',
         b'{"seconds": 1, "processes": {"7": {"minor_faults": -1}}}',
         b'{"seconds": 1, "processes": [7]}',
+        b'{"seconds": 1, "processes": {}, "machine": {"pswpin": -1}}',
+        b'{"seconds": 1, "processes": {}, "machine": [1]}',
         b"[" * 100_000,
     ],
 )

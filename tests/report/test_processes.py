@@ -33,6 +33,12 @@ def test_the_head_line_tells_who_what_how_and_what_it_cost() -> None:
     )
 
 
+def test_that_another_way_had_to_be_taken_is_told() -> None:
+    why = "a system-call filter refuses move_pages"
+    placement = whole(mapping(Kind.POSIX, {0: GIB}))._replace(because=why)
+    assert f"1 GiB resident, counted by numa_maps ({why})" in head(placement, None)
+
+
 def test_what_is_not_known_is_left_out() -> None:
     placement = whole(mapping(Kind.POSIX, {0: GIB}), cost=Cost())
     assert head(placement, None) == "pid 4242 vllm (212 threads), 1 GiB resident"
