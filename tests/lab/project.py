@@ -23,18 +23,21 @@ ENVIRONMENT = {
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 # As package_dir in setup.cfg has it.
-_PACKAGES = {
-    "numadoctor": "numadoctor",
-    "checks": "numadoctor/checks",
-    "fixtures": "numadoctor/fixtures",
-}
+_PACKAGES = {"numadoctor": "numadoctor", "checks": "numadoctor/checks"}
+_SAMPLES = "fixtures"
 _COMPILED = {"psutil"}  # debian.ROOT_PACKAGES has it
 
 
 def lay_out(into: Path) -> None:
-    """Fill a folder with the project as it is when installed, and the lab's guest modules."""
+    """Fill a folder with the project as it is when installed, and the lab's guest modules.
+
+    The sample machines are left out: every one of their thousands of files costs a guest time.
+    """
     for source, package in _PACKAGES.items():
         _copy(_REPOSITORY / source, into / package)
+    samples = into / "numadoctor" / _SAMPLES
+    samples.mkdir()
+    shutil.copy(_REPOSITORY / _SAMPLES / "__init__.py", samples)
     lab = into / "tests" / "lab"
     lab.mkdir(parents=True)
     for module in (_REPOSITORY / "tests" / "lab").glob("guest_*.py"):
