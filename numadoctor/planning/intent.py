@@ -14,8 +14,12 @@ from numadoctor.planning.documents import nodes_of, place_of, read_document
 
 T = TypeVar("T")
 
-MOST_INSTANCES = 1024
+MOST_INSTANCES = 256
 MOST_GPUS = 1024
+
+MOST_IDS = 1 << 16
+"""CPUs and nodes of all instances together: Linux knows at most 8192 CPUs and 1024 nodes, and
+CPUs belong to one instance."""
 
 # As people write sizes, beside what the kernel takes: 64GiB, 1.5 TiB.
 _SIZE = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,3}))?\s*(?:([KMGTP])i?)?B?", re.IGNORECASE)
@@ -122,6 +126,7 @@ class _Reader:
 
     def __init__(self, file: str) -> None:
         self.file = file
+        self.ids_read = 0
 
     def wrong(self, node: Node, place: str, reason: str) -> NoReturn:
         where = ", ".join(part for part in (place_of(node.line, node.column), place) if part)
@@ -222,6 +227,10 @@ class _Reader:
                     return None
                 self.wrong(word, place, "an id is missing")
             found.update(self.parsed(word, place, lambda t: parsers.parse_list(t.encode())) or ())
+        # A line names 65,000 CPUs, and a plan has room for 100,000 such lines.
+        self.ids_read += len(found)
+        if self.ids_read > MOST_IDS:
+            self.wrong(node, place, f"more than {MOST_IDS:,} ids in one plan")
         return tuple(sorted(found))
 
     def words(self, node: Node, place: str) -> tuple[str, ...] | None:

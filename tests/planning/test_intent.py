@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from numadoctor.model.plan import Instance, Plan, PoolBacking, PoolPolicy
 from numadoctor.planning.badplan import BadPlan
 from numadoctor.planning.documents import LIMIT, parse_document
 from numadoctor.planning.intent import parse_amount, plan_data, plan_of, read_plan
+from tests.schemas import validate
 
 T = TypeVar("T")
 
@@ -184,6 +186,45 @@ def test_what_aliases_multiply_is_never_laid_out(tmp_path: Path) -> None:
         read_plan(write(tmp_path, "plan.yaml", "\n".join(lines)))
     with pytest.raises(BadPlan, match="anchor"):
         read_plan(write(tmp_path, "plan.yaml", "instances: *b\n"))
+
+
+def test_ranges_do_not_fill_the_memory(tmp_path: Path) -> None:
+    text = "instances:\n" + "- cpus: 0-65000\n" * 200
+    with pytest.raises(BadPlan, match=r"line 3, .*more than 65,536 ids"):
+        read_plan(write(tmp_path, "plan.yaml", text))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        yaml.safe_load(YAML.replace("0000:9a:00.0", "'0000:9a:00.0'")),
+        json.loads(JSON),
+        {"instances": [{}]},
+        {"version": 1, "instances": [{"shares": {"0": "1GiB", "8": 1 << 30}}], "nics": "mlx5_0"},
+    ],
+)
+def test_what_people_write_follows_the_schema(data: object) -> None:
+    validate("plan", data)
+    assert plan_of(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"instances": []},
+        {"instances": [{"gpuz": 1}]},
+        {"instances": [{"policy": "near"}]},
+        {"instances": [{"pool_size": "much"}]},
+        {"instances": [{"shares": {"a": 1}}]},
+        {"version": 2, "instances": [{}]},
+    ],
+)
+def test_what_the_schema_refuses_is_refused(data: object) -> None:
+    with pytest.raises(AssertionError):
+        validate("plan", data)
+    with pytest.raises(BadPlan):
+        plan_of(data)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
