@@ -19,7 +19,7 @@ from numadoctor.host import Host
 from numadoctor.kernel.policy import Mode, mbind
 from numadoctor.model import Finding
 from tests.kernel import seccomp
-from tests.lab.guest_policy import _enter_cpuset, _run_on
+from tests.lab.guest_policy import _enter_cpuset, _run_on, without_balancing
 
 _NODES = Path("/sys/devices/system/node")
 _THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -84,6 +84,7 @@ def hugetlb_of_an_empty_node(backing: str) -> dict[str, Any]:
         return {**answer, "left": _left_behind()}
 
 
+@without_balancing()
 def first_touch(node: int, length: int) -> dict[str, Any]:
     """A pool that threads on one node bring in."""
     _pages_alone()

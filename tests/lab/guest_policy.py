@@ -1,10 +1,13 @@
 """Memory policies at work on a machine with several nodes. Runs inside a guest."""
 
 import ctypes
+import errno
 import mmap
 import os
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from numadoctor.kernel.syscalls import set_mempolicy as raw_set_mempolicy
 
 SIZE = mmap.PAGESIZE
 _CGROUPS = Path("/sys/fs/cgroup")
+_BALANCING = Path("/proc/sys/kernel/numa_balancing")
 
 
 class Pages:
@@ -39,6 +43,23 @@ class Pages:
         """How many pages are on each node."""
         addresses = [self.start + page * SIZE for page in range(self.count)]
         return {str(node): n for node, n in sorted(Counter(policy.pages_on(addresses)).items())}
+
+
+@contextmanager
+def without_balancing() -> Iterator[None]:
+    """Keep the kernel from marking pages of the default policy, to see who touches them.
+
+    Before Linux 6.5 move_pages tells ENOENT of a page so marked ("mm/gup: reintroduce
+    FOLL_NUMA as FOLL_HONOR_NUMA_FAULT").
+    """
+    former = _BALANCING.read_text() if _BALANCING.exists() else ""
+    if former:
+        _BALANCING.write_text("0")
+    try:
+        yield
+    finally:
+        if former:
+            _BALANCING.write_text(former)
 
 
 def _run_on(node: int) -> None:
@@ -114,6 +135,7 @@ def weighted(weights: dict[str, int], count: int) -> dict[str, int]:
     return pages.touch().places()
 
 
+@without_balancing()
 def first_touch(node: int) -> dict[str, int]:
     """Where pages are that a CPU of the node touches first."""
     _run_on(node)
@@ -149,6 +171,7 @@ def relative(mems: str, nodes: Sequence[int]) -> dict[str, Any]:
     return {"nodes": applied.nodes, "places": Pages(64).touch().places()}
 
 
+@without_balancing()
 def moved(source: int, target: int) -> dict[str, Any]:
     """Pages of one node: strict binding to another refused, then moved there and back."""
     pages = Pages(64)
@@ -180,3 +203,21 @@ def home_node(nodes: Sequence[int], home: int, cpu_node: int) -> dict[str, Any]:
 def refused(nodes: Sequence[int]) -> dict[str, Any]:
     """What becomes of binding to these nodes."""
     return _refusal(lambda: policy.set_mempolicy(Mode.BIND, nodes))
+
+
+def marked(seconds: float) -> dict[str, int]:
+    """Pages of the default policy while balancing marks them, by move_pages and by numa_maps."""
+    _BALANCING.write_text("1")
+    for name, value in (("scan_delay_ms", "1"), ("scan_period_min_ms", "20")):
+        (Path("/sys/kernel/debug/sched/numa_balancing") / name).write_text(value)
+    pages = Pages(1024).touch()
+    end, absent = time.monotonic() + seconds, 0
+    while not absent and time.monotonic() < end:
+        sum(range(10_000))  # the kernel marks pages of who runs
+        absent = pages.places().get(str(-errno.ENOENT), 0)
+    line = next(
+        line
+        for line in Path("/proc/self/numa_maps").read_text().splitlines()
+        if int(line.split()[0], 16) == pages.start
+    )
+    return {"absent": absent, "counted": int(line.partition("anon=")[2].split()[0])}
