@@ -23,7 +23,8 @@ def vllm(start: Start) -> Snippet:
             f"--numa-bind-cpus {' '.join(to_text(cpus) for cpus in start.cpus_by_gpu)}",
         ]
         notes.append(
-            "Each worker is bound to the node of its GPU, and its part of the pool with it."
+            "Each worker is bound to the node of its GPU, and its part of the pool with it; numactl "
+            "has to be installed for that."
         )
     else:
         notes.append("The node of a GPU is unknown, so --numa-bind is left out.")
@@ -51,6 +52,7 @@ def sglang(start: Start) -> Snippet:
         words.append(f"--tp-size {len(start.gpus)}")
     if nodes := _by_gpu(start):
         words.append(f"--numa-node {' '.join(map(str, nodes))}")
+        notes.append("Binds each worker to the node of its GPU; numactl has to be installed.")
     elif start.gpus:
         notes.append("The node of a GPU is unknown, so --numa-node is left out.")
     if start.gib and start.gpus:
