@@ -32,3 +32,6 @@ def test_one_device_of_a_vendor_by_its_id() -> None:
     assert device_kind(0x088000, 0x1D0F, 0x7164) == "accelerator"
     assert device_kind(0x088000, 0x1D0F, 0x1234) == "other"
     assert device_kind(0x020000, 0x1D0F, 0xEFA2) == "nic"
+    # QuickAssist computes nothing for a model; Xeon Phi has the same class.
+    assert device_kind(0x0B4000, 0x8086, 0x4940) == "other"
+    assert device_kind(0x0B4000, 0x8086, 0x2250) == "accelerator"
