@@ -23,8 +23,8 @@ def vllm(start: Start) -> Snippet:
             f"--numa-bind-cpus {' '.join(to_text(cpus) for cpus in start.cpus_by_gpu)}",
         ]
         notes.append(
-            "Each worker is bound to the node of its GPU, and its part of the pool with it; numactl "
-            "has to be installed for that."
+            "Each worker is bound to the node of its GPU, and its part of the pool with it; "
+            "numactl has to be installed for that."
         )
     else:
         notes.append("The node of a GPU is unknown, so --numa-bind is left out.")
