@@ -12,6 +12,7 @@ from numadoctor.cli.common import fail_on_options, output_option, write_outputs
 
 if TYPE_CHECKING:
     from numadoctor.engine import Check, Scope
+    from numadoctor.engine.baseline import Baseline
     from numadoctor.engine.config import Config
     from numadoctor.engine.discovery import Catalogue
     from numadoctor.model import Report
@@ -130,10 +131,12 @@ class Gate:
         found = None if self.no_config else find_config()
         return (read_config(found), True) if found else (Config(), False)
 
-    def _read_baseline(self) -> Any:
+    def _read_baseline(self) -> "Baseline | None":
+        if not self.baseline_file:
+            return None
         from numadoctor.engine.baseline import read_baseline
 
-        return read_baseline(self.baseline_file) if self.baseline_file else None
+        return read_baseline(self.baseline_file)
 
     @cached_property
     def catalogue(self) -> "Catalogue":
@@ -153,7 +156,7 @@ class Gate:
         chosen = _words(self.selected) or self.config.select
         ignored = [*_words(self.ignored), *self.config.ignore]
         try:
-            return select(self.catalogue, chosen, ignored, scopes or MACHINE_SCOPES)
+            return select(self.catalogue, chosen, ignored, scopes=scopes or MACHINE_SCOPES)
         except UnknownSelection as error:
             raise click.UsageError(str(error)) from None
 

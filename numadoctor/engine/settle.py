@@ -4,21 +4,26 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, datetime, timezone
+from typing import TYPE_CHECKING
 
-from numadoctor.engine.baseline import Baseline, apply_baseline
 from numadoctor.engine.config import Config
 from numadoctor.engine.exitcodes import exit_code
 from numadoctor.engine.runner import rank
 from numadoctor.engine.waivers import apply_waivers
 from numadoctor.model import Finding, Report, Severity
 
+if TYPE_CHECKING:
+    from numadoctor.engine.baseline import Baseline
 
-def settle(report: Report, config: Config, baseline: Baseline | None, today: date) -> Report:
+
+def settle(report: Report, config: Config, baseline: "Baseline | None", today: date) -> Report:
     """The report with what is waived or known marked so, and the exit code that is left."""
     findings = [_with_severity(finding, config.severities) for finding in report.findings]
     findings, remarks = apply_waivers(findings, config.waivers, report.host, today)
     findings.sort(key=rank)
     if baseline is not None:
+        from numadoctor.engine.baseline import apply_baseline
+
         findings, about_baseline = apply_baseline(findings, baseline)
         remarks += about_baseline
     code = exit_code(
