@@ -221,6 +221,17 @@ def test_the_same_conditions_with_other_actions_are_refused() -> None:
     assert verdict("mbind", one, other).action is Action.NO_START
 
 
+def test_what_is_refused_one_way_or_another_is_closed() -> None:
+    refusing = {"names": ["mbind"], "action": ERRNO, "errnoRet": 38,
+                "args": [condition(2, "EQ", 3)]}  # fmt: skip
+    found = verdict("mbind", refusing)
+    assert found.unknown
+    assert found.closed
+    assert not verdict("mbind", {**refusing, "action": ALLOW, "errnoRet": None}).closed
+    assert verdict("set_mempolicy_home_node", runtime="kubernetes").closed
+    assert not verdict("mbind", NICE, runtime="kubernetes").closed
+
+
 def test_doubts_about_other_calls_are_none_about_these() -> None:
     """podman's own profile has such rules for socket(), and starts containers every day."""
     socket: list[dict[str, Any]] = [

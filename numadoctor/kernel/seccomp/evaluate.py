@@ -113,11 +113,11 @@ def evaluate(
         found = Circumstances(held, abi, _version(kernel or os.uname().release), arguments)
         verdicts.append((way, answer(profile, call, way, found)))
     (first_way, first), *others = verdicts
+    closed = all(verdict.refused for _, verdict in verdicts)
     for way, other in others:
         if not first.same_as(other):
-            return Verdict(
-                None, None, f"{_told(first_way, first)}; {_told(way, other)}", first.rule
-            )
+            reason = f"{_told(first_way, first)}; {_told(way, other)}"
+            return Verdict(None, None, reason, first.rule, closed)
     return first
 
 

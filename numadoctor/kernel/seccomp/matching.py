@@ -55,10 +55,12 @@ def decide(
         places = " and ".join(_place(one) for one in certain)
         reason = f"{places} fit the same call and differ: libseccomp's order is not decided here"
         return Verdict(None, None, reason, certain[0].verdict.rule)
+    closed = all(outcome.refused for outcome in outcomes)
     doubtful = next(one for one, fit in fits if fit is None)
     told = f"{_place(doubtful)} asks for {_text(call, doubtful.conditions)}"
     words = ", ".join(dict.fromkeys(outcome.answer for outcome in outcomes))
-    return Verdict(None, None, f"depends on the arguments ({words}): {told}", doubtful.verdict.rule)
+    reason = f"depends on the arguments ({words}): {told}"
+    return Verdict(None, None, reason, doubtful.verdict.rule, closed)
 
 
 def _told(verdict: Verdict, possible: list[Candidate], default: Verdict) -> Verdict:
