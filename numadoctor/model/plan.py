@@ -68,13 +68,16 @@ class Instance(NamedTuple):
 
     @property
     def needs(self) -> dict[int, int]:
-        """Node id to bytes of the pool there; empty where pool or nodes are not stated."""
+        """Node id to bytes of the pool there, in whole pages; empty if that is not stated."""
         if self.shares:
             return dict(self.shares)
         if not self.pool_size or not self.nodes:
             return {}
-        each, rest = divmod(self.pool_size, len(self.nodes))
-        return {node: each + (place < rest) for place, node in enumerate(sorted(self.nodes))}
+        unit = self.page_size or 1
+        each, rest = divmod(-(-self.pool_size // unit), len(self.nodes))
+        return {
+            node: (each + (place < rest)) * unit for place, node in enumerate(sorted(self.nodes))
+        }
 
     @property
     def data(self) -> dict[str, Any]:

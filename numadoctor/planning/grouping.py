@@ -100,7 +100,7 @@ def _best(machine: Machine, wanted: "Wanted") -> Grouping | None:
         wanted.gpus or 0,
         {(a, b): machine.distance(a, b) for a in nodes for b in nodes if a != b},
         machine.far,
-        {node: unknown if room is None else room for node, room in machine.room.items()},
+        machine.room_for(wanted.page_size, unknown),
         wanted.pool_size,
         wanted.policy is PoolPolicy.BIND,
     )

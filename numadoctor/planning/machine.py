@@ -111,6 +111,27 @@ class Machine:
         """Node id to bytes that a pool can have there; None where it cannot be read."""
         return {node.id: free_and_reclaimable(self.host, node) for node in self.memory_nodes}
 
+    def pool(self, node_id: int, page_size: int | None) -> tuple[int, int]:
+        """Huge pages of that size on a node: in all, and free."""
+        node = self.topology.node(node_id)
+        pools = node.pools if node else ()
+        return next(((p.total, p.free) for p in pools if p.page_size == page_size), (0, 0))
+
+    def room_for(self, page_size: int | None, unknown: int) -> dict[int, int]:
+        """Memory node to bytes that pools of such pages can have there.
+
+        Free huge pages count beside the memory that more of them can be made of.
+
+        :param page_size: of huge pages, in bytes; None for ordinary pages
+        :param unknown: bytes to count where it cannot be read
+        """
+        unit = page_size or 1
+        found = {}
+        for node, room in self.room.items():
+            free = self.pool(node, page_size)[1] * (page_size or 0)
+            found[node] = ((unknown if room is None else room) + free) // unit * unit
+        return found
+
     @cached_property
     def cores(self) -> dict[int, tuple[Core, ...]]:
         """Node id to its cores that may be used, in the order of their first CPU.

@@ -120,7 +120,7 @@ class _Proposer:
                 f"{self.wanted.instances} × {self.gpus} GPUs are {need}, and the machine "
                 f"has {have}",
                 [f"GPU {at}: {gpu.address}" for at, gpu in enumerate(self.machine.gpus)],
-                [f"--instances {have // max(1, self.gpus)}"] if have else [],
+                [_fewer(have, self.gpus)] if have else [],
             )
         placed = self.memory(grouping)
         cpus = self.cpus(grouping, placed)
@@ -147,37 +147,22 @@ class _Proposer:
     ) -> CannotFit:
         return CannotFit(Refusal(self.host.name, reason, tuple(details), tuple(advice)))
 
-    def room(self) -> dict[int, int]:
-        """Memory node to bytes that the pools may have there; huge pages that are free count."""
-        unknown = self.wanted.pool_size * max(1, self.wanted.instances)
-        found = {}
-        for node, room in self.machine.room.items():
-            free = self.free_pages(node) * (self.wanted.page_size or 0)
-            found[node] = (unknown if room is None else room) + free
-        return found
-
-    def pool(self, node_id: int) -> tuple[int, int]:
-        """Pages in all and free of the wanted size on a node."""
-        node = self.machine.topology.node(node_id)
-        pools = node.pools if node else ()
-        return next(((p.total, p.free) for p in pools if p.page_size == self.wanted.page_size),
-                    (0, 0))  # fmt: skip
-
-    def free_pages(self, node: int) -> int:
-        return self.pool(node)[1]
-
     def memory(self, grouping: Grouping) -> list[Placed]:
-        room = self.room()
+        unknown = self.wanted.pool_size * self.wanted.instances
+        room = self.machine.room_for(self.wanted.page_size, unknown)
+        # A pool of huge pages is divided page by page.
         unit = self.wanted.page_size or 1
-        # A share of a pool of huge pages is whole pages on each node.
-        room = {node: have // unit * unit for node, have in room.items()}
-        wishes = [
-            Wish(homes, self.wanted.pool_size, self.wanted.policy) for homes in grouping.homes
-        ]
+        pages = -(-self.wanted.pool_size // unit)
+        wishes = [Wish(homes, pages, self.wanted.policy) for homes in grouping.homes]
         weights = self.weights()
-        placed = place_pools(wishes, room, self.machine.distance, weights)
+        left = {node: have // unit for node, have in room.items()}
+        placed = place_pools(wishes, left, self.machine.distance, weights)
         if placed is not None:
-            return placed
+            return [
+                Placed(one.policy, {node: part * unit for node, part in one.shares.items()})
+                for one in placed
+            ]
+        wishes = [wish._replace(size=pages * unit) for wish in wishes]
         total, have = self.wanted.pool_size * len(wishes), sum(room.values())
         details = [
             f"node {node}: {amount(size)} for pools (free and reclaimable)"
@@ -272,7 +257,7 @@ class _Proposer:
                 needed[node] = needed.get(node, 0) + -(-share // size)
         found = []
         for node, count in sorted(needed.items()):
-            total, free = self.pool(node)
+            total, free = self.machine.pool(node, size)
             found.append(HugePages(node, size, count, free, total + max(0, count - free)))
         return tuple(found)
 
@@ -429,6 +414,11 @@ class _Proposer:
                 "assumed."
             )
         return found
+
+
+def _fewer(have: int, each: int) -> str:
+    """What the GPUs that there are suffice for."""
+    return f"--instances {have // each}" if have >= each else f"--gpus-per-instance {have}"
 
 
 def _nic_name(nic: Device) -> str:

@@ -10,7 +10,7 @@ from numadoctor.engine.discovery import discover
 from numadoctor.engine.runner import run
 from numadoctor.model import NodeKind, Status
 from numadoctor.model.plan import PoolPolicy, Proposal, Refusal
-from numadoctor.planning.intent import plan_data
+from numadoctor.planning.intent import plan_data, plan_of
 from numadoctor.planning.launchers import LAUNCHERS
 from numadoctor.planning.proposing import CannotFit, Wanted, propose
 from numadoctor.report.plan import render, render_refusal
@@ -47,7 +47,7 @@ wanted = st.builds(
     instances=st.integers(1, 4),
     gpus=st.none() | st.integers(0, 4),
     groups=st.just(()),
-    pool_size=st.sampled_from((0, 1 << 20, 64 << 20, 1 << 30, 3 << 30, 900 << 30)),
+    pool_size=st.sampled_from((0, 1 << 20, 65 << 20, 1 << 30, 3 << 30, 900 << 30)),
     policy=st.sampled_from(MODES),
     page_size=st.none() | st.just(2 << 20),
     backing=st.none(),
@@ -86,7 +86,8 @@ def test_what_is_planned_can_be_had(machine: Machine, want: Wanted) -> None:
             here = topology.node(node)
             assert here is not None
             assert here.kind not in (NodeKind.GPU, NodeKind.CXL)
-        assert sum(instance.needs.values()) == want.pool_size
+        unit = want.page_size or 1
+        assert sum(instance.needs.values()) == -(-want.pool_size // unit) * unit
         unknown = any(gpu.node is None for gpu in chosen.gpus)
         assert unknown == bool(chosen.assumed)
         if instance.policy is PoolPolicy.BIND and want.policy is None:
@@ -94,10 +95,23 @@ def test_what_is_planned_can_be_had(machine: Machine, want: Wanted) -> None:
     assert len(taken) == len(set(taken))
     assert set(taken) <= set(topology.online_cpus)
     assert len(gpus) == len(set(gpus))
+    for page in found.huge_pages:
+        needs = (chosen.instance.needs.get(page.node, 0) for chosen in found.chosen)
+        assert page.needed * page.page_size == sum(needs)
     for budget in found.nodes:
         free = sum(page.free * page.page_size for page in found.huge_pages
                    if page.node == budget.node)  # fmt: skip
         assert budget.planned <= (budget.available or 0) + free
+
+
+@settings(max_examples=80)
+@given(with_gpus(), wanted)
+def test_a_plan_is_read_back(machine: Machine, want: Wanted) -> None:
+    try:
+        plan = propose(host_of(machine), want).plan
+    except CannotFit:
+        return
+    assert plan_of(plan_data(plan)).instances == plan.instances
 
 
 @settings(max_examples=80)
