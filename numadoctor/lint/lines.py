@@ -22,6 +22,10 @@ class Setting:
     raw: str = ""
 
 
+# Lines that a file of settings may have: far more than any has, and few enough to be kept.
+MOST_LINES = 20_000
+
+
 def logical_lines(text: str, comments: str = "#;") -> Iterator[tuple[int, int, str]]:
     r"""Line and column of the first character, and the text, of each line with its continuations.
 
@@ -29,7 +33,7 @@ def logical_lines(text: str, comments: str = "#;") -> Iterator[tuple[int, int, s
     counted; lines of comments between them are empty (systemd.syntax(7)).
     """
     parts: list[str] = []
-    line = column = 0
+    line = column = count = 0
     for number, raw in enumerate([*text.split("\n"), ""], 1):
         stripped = raw.rstrip("\r")
         content = stripped.lstrip(" \t")
@@ -45,6 +49,9 @@ def logical_lines(text: str, comments: str = "#;") -> Iterator[tuple[int, int, s
         whole = "".join([*parts, stripped]).rstrip()
         parts = []
         if whole.strip("\\\n \t"):
+            count += 1
+            if count > MOST_LINES:
+                raise Refused(f"more than {MOST_LINES:,} lines", line)
             yield line, column, whole
 
 
@@ -120,7 +127,9 @@ def parse_modprobe(text: str, file: str) -> list[tuple[Word, Setting]]:
 
 
 def _words(content: str, file: str, line: int, column: int) -> Iterator[Word]:
-    for match in re.finditer(r'(?:[^\s"]|"[^"]*")+', content):
+    for count, match in enumerate(re.finditer(r'(?:[^\s"]|"[^"]*")+', content)):
+        if count > MOST_LINES:
+            raise Refused(f"more than {MOST_LINES:,} words in a line", line, column)
         yield Word(file, line, column + match.start(), match[0].replace('"', ""))
 
 

@@ -18,11 +18,13 @@ _BLANKS = " \t\r"
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _PLAIN = re.compile(r"""[^ \t\r\n'"\\`$;&|()<>]+""")
+_ARITHMETIC = re.compile(r"\(\([^\n]*?\)\)")
+_EMPTY = re.compile(r"\n+")
 _REDIRECTION = re.compile(r"[0-9]*(?:>>|<<<|>&|<&|&>|>|<)")
 _HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([A-Za-z0-9_.-]+))")
 
 # No launcher has so many; the bounds keep what is remembered of hostile ones small.
-_MOST_COMMANDS, _MOST_EXPORTED = 20_000, 64
+_MOST_COMMANDS, _MOST_WORDS, _MOST_EXPORTED = 20_000, 200_000, 64
 
 # Programs that start the one that is named behind their own options.
 WRAPPERS = frozenset(
@@ -71,11 +73,12 @@ class _Scanner:
 
     def step(self, count: int = 1) -> None:
         """Go on by some characters, counting lines."""
-        for _ in range(count):
-            if self.text[self.at : self.at + 1] == "\n":
-                self.line += 1
-                self.start = self.at + 1 - self.indent
-            self.at += 1
+        end = self.at + count
+        lines = self.text.count("\n", self.at, end)
+        if lines:
+            self.line += lines
+            self.start = self.text.rindex("\n", self.at, end) + 1 - self.indent
+        self.at = end
 
     @property
     def column(self) -> int:
@@ -94,8 +97,15 @@ class _Scanner:
             elif text.startswith("&&", self.at):
                 yield "&&"
                 self.step(2)
+            elif match := _ARITHMETIC.match(text, self.at):
+                # In it `<<` shifts, and starts no here-document.
+                yield ";"
+                self.step(len(match[0]))
             elif character in _SEPARATORS:
                 yield character
+                if character == "\n" and not self.here and (run := _EMPTY.match(text, self.at)):
+                    self.step(len(run[0]))
+                    continue
                 self.step()
                 if character == "\n":
                     self._skip_here_documents()
@@ -220,11 +230,14 @@ def parse_shell(
     variables: dict[str, Word | None] = {}
     exported: dict[str, Word] = {}
     words: list[Word] = []
-    skip, count = False, 0
+    skip, count, length = False, 0, 0
     for token in chain(_Scanner(text, file, line, column, indent).tokens(), "\n"):
         if isinstance(token, Word):
             if not skip:
                 words.append(token)
+            length += 1
+            if length > _MOST_WORDS:
+                raise Refused(f"more than {_MOST_WORDS:,} words", token.line, token.column)
             skip = False
             continue
         skip = token == ">"

@@ -90,6 +90,14 @@ def test_sysctls() -> None:
         parse_sysctl("what\n", "f")
 
 
+def test_files_of_settings_are_bounded() -> None:
+    for text in ("vm.swappiness=1\n" * 20_001, "a\n=" * 20_001):
+        with pytest.raises(Refused):
+            parse_sysctl(text, "f")
+    with pytest.raises(Refused, match="words in a line"):
+        parse_boot("quiet " * 20_002, "f")
+
+
 def test_boot_options() -> None:
     grub = parse_boot('GRUB_TIMEOUT=5\nexport GRUB_CMDLINE_LINUX_DEFAULT="quiet numa=off"\n', "f")
     assert [(s.name.text, s.value.text, s.name.line, s.name.column) for s in grub] == [

@@ -29,6 +29,10 @@ def texts(script: str) -> list[list[str]]:
         ("a $(b; c 'd)') `e f` ${g:-h i}", [["a", "$(b; c 'd)')", "`e f`", "${g:-h i}"]]),
         ("cat <<E\nnumactl it's\nE\nnext", [["cat"], ["next"]]),
         ("cat <<-'E'\n\tx\n\tE\nnext", [["cat"], ["next"]]),
+        ("((n = 1 << 2)); a\nb", [["a"], ["b"]]),
+        ("for ((i = 0; i < 8; i++)); do a $i; done", [["for"], ["a", "$i"], ["done"]]),
+        ("a <<< b\nc", [["a"], ["c"]]),
+        ("a\n\n\n#x\n\nb", [["a"], ["b"]]),
         ("sudo -E numactl -H", [["numactl", "-H"]]),
         ("X=1 exec env Y=2 a", [["a"]]),
         ('a "b\\n\\"c\\$d"', [["a", 'b\\n"c$d']]),
@@ -46,6 +50,13 @@ def test_what_does_not_end_is_refused_with_its_place(script: str) -> None:
     with pytest.raises(Refused) as told:
         list(parse_shell(script, "f"))
     assert (told.value.line, told.value.column) in {(1, 3), (1, 4)}
+
+
+def test_a_script_of_any_length_is_bounded() -> None:
+    with pytest.raises(Refused, match="20,000 commands"):
+        list(parse_shell("a\n" * 20_001, "f"))
+    with pytest.raises(Refused, match="200,000 words"):
+        list(parse_shell("a " * 200_001, "f"))
 
 
 def test_variables_with_one_plain_value_are_put_in() -> None:
