@@ -132,3 +132,19 @@ def test_the_printed_command_line_starts_a_process_that_passes(tmp_path: Path) -
         found = expected(file, "--pid", str(started.pid), code=1)
         started.kill()
     assert statuses(found)["P061"] == {"fail"}
+
+
+@pytest.mark.parametrize("name", sample_names())
+def test_a_plan_for_another_machine_crashes_no_check(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    file.write_text(
+        "[[instances]]\ngpus = '0,7,0000:ff:00.0'\nnics = 'mlx5_9'\npool_size = '9TiB'\n"
+        "policy = 'bind'\nnodes = '0,1,250'\ncpus = '0-2,200'\n"
+        "[[instances]]\nbacking = 'hugetlb'\npool_size = '1GiB'\npage_size = '16MiB'\nnodes = 1\n"
+        "policy = 'weighted-interleave'\nshares = {1 = 1073741824}\ncpus = 0\n"
+        "[[instances]]\nbacking = 'hugetlb'\npool_size = '3GiB'\n"
+        "[[instances]]\nbacking = 'posix'\npool_size = '8TiB'\n[[instances]]\n"
+    )
+    found = expected(file, "--sysroot", f"sample:{name}", code=1)
+    assert "error" not in {finding["status"] for finding in found}
+    assert {"P050", "P051", "P054"} <= {f["id"] for f in found if f["status"] == "fail"}
