@@ -216,6 +216,26 @@ def root_file_system(architecture: str) -> Path:
     return cache.entry(f"root-{architecture}", inputs, build) / "root"
 
 
+def on_top(architecture: str, packages: Sequence[str]) -> Path:
+    """A folder with what further packages add to the root file system, from the cache."""
+    plain = root_file_system(architecture)
+    there = set((plain.parent / "packages").read_text().split())
+
+    def build(draft: Path) -> None:
+        debs = Archive(architecture).download_closure(packages, draft / "debs")
+        root = draft / "root"
+        for name in _MERGED:
+            (root / "usr" / name).mkdir(parents=True)
+            (root / name).symlink_to(f"usr/{name}")
+        for deb in debs:
+            if deb.name not in there:
+                _unpack(deb, root)
+        shutil.rmtree(draft / "debs")
+
+    inputs = [list(packages), plain.parent.name]
+    return cache.entry("-".join(("on-top", architecture, *packages)), inputs, build) / "root"
+
+
 def kernel(architecture: str, version: str, pattern: str) -> Path:
     """The kernel image of the newest package whose name matches, from the cache.
 
@@ -232,6 +252,27 @@ def kernel(architecture: str, version: str, pattern: str) -> Path:
     kept = cache.entry(f"kernel-{architecture}-{version}", [pattern], build)
     (image,) = kept.glob("boot/vmlinu*")
     return image
+
+
+def kernel_modules(architecture: str, image: Path, names: Sequence[str]) -> Path:
+    """A folder with these modules of a kernel, by file name (``virtio_net.ko.xz``), from the cache.
+
+    :param image: what ``kernel`` returned; its name holds the version
+    :raises Unavailable: when this machine's archives no longer have that kernel
+    """
+    version = image.name.partition("-")[2]
+
+    def build(draft: Path) -> None:
+        archive = Archive(architecture)
+        package = archive.newest(rf"linux-image-{re.escape(version)}(-unsigned)?")
+        deb = archive.download(package, draft)
+        _unpack(deb, draft / "all", *(f"./*/{name}.ko*" for name in names))
+        deb.unlink()
+        for module in (draft / "all").rglob("*.ko*"):
+            module.rename(draft / module.name)
+        shutil.rmtree(draft / "all")
+
+    return cache.entry(f"modules-{architecture}", [version, *names], build)
 
 
 def compile_modules(root: Path, below: str, interpreter: Path | None = None) -> bool:
@@ -276,6 +317,7 @@ def _drop_sources(folder: Path) -> None:
 
 
 def _unpack(deb: Path, into: Path, *members: str) -> None:
+    into.mkdir(exist_ok=True)
     select = ["--wildcards", *(f"--exclude={name}" for name in _LEFT_OUT), *members]
     # Packages of a release without merged /usr still ship /bin and /lib.
     untar = ["tar", "-x", "-C", str(into), "--keep-directory-symlink", "--no-same-owner", *select]

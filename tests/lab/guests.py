@@ -76,17 +76,21 @@ class Guest:
     :ivar machine: what it was started as
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, initrd: Path | None = None) -> None:
         """Start it; ``wait`` until it is up.
 
         Call this from the main thread: the guest ends with the thread that started it.
 
+        :param initrd: its root file system; the lab's own unless given
         :raises debian.Unavailable: when packages or its kernel are not to be had
         """
         debian.require("guests")
         architecture, pattern = machine.platform.kernels[machine.kernel]
         kernel = debian.kernel(architecture, machine.kernel, pattern)
-        initrd = _initrd(machine.platform.root)
+        initrd = initrd or _initrd(machine.platform.root)
+        if machine.modules:
+            modules = debian.kernel_modules(architecture, kernel, machine.modules)
+            initrd = _with_modules(initrd, modules)
         self.machine = machine
         self._console = ""
         self._partial = b""
@@ -240,11 +244,25 @@ def _initrd(architecture: str) -> Path:
     return archive
 
 
+@only_once
+def _with_modules(initrd: Path, modules: Path) -> Path:
+    """An initrd with the kernel's modules of a folder in /modules."""
+    folder = cache.scratch() / modules.name
+    shutil.copytree(modules, folder / "modules")
+    pack(folder, added := cache.scratch() / f"{modules.name}.cpio")
+    archive = cache.scratch() / f"{initrd.name}-{modules.name}"
+    with archive.open("wb") as file:
+        for part in (initrd, added):
+            with part.open("rb") as content:
+                shutil.copyfileobj(content, file)
+    return archive
+
+
 def _base(architecture: str) -> Path:
     root = debian.root_file_system(architecture)
 
     def build(draft: Path) -> None:
-        _pack(root, draft / "archive")
+        pack(root, draft / "archive")
 
     return cache.entry(f"initramfs-{architecture}", [root.parent.name], build) / "archive"
 
@@ -257,11 +275,11 @@ def _overlay() -> Path:
     environment = " ".join(f"{name}={value}" for name, value in project.ENVIRONMENT.items())
     (folder / "init").write_text(_INIT.format(environment=environment))
     (folder / "init").chmod(0o755)
-    _pack(folder, archive := cache.scratch() / "overlay.cpio")
+    pack(folder, archive := cache.scratch() / "overlay.cpio")
     return archive
 
 
-def _pack(folder: Path, archive: Path) -> None:
+def pack(folder: Path, archive: Path) -> None:
     # Not compressed: an emulated processor takes longer to unpack it than to copy it.
     pack = "find . -print0 | cpio --null --create --format=newc --owner=+0:+0 --quiet"
     with archive.open("wb") as file:

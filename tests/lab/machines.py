@@ -53,6 +53,7 @@ class Machine:
     :ivar distances: those that are not LOCAL or REMOTE, by source and destination
     :ivar hmat: latency (ns) and bandwidth (MiB/s) by initiator and target; makes an HMAT
     :ivar options: further ones for QEMU, devices for instance
+    :ivar modules: of the kernel, which a function of the guest can load from /modules
     :ivar parameters: further ones for the kernel
     :ivar slow: run by `make lab-full` only
     """
@@ -64,6 +65,7 @@ class Machine:
     distances: Mapping[tuple[int, int], int] = field(default_factory=dict)
     hmat: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     options: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
     slow: bool = False
 
@@ -171,6 +173,35 @@ _EIGHT = (Node(1, 512),) * 4 + (Node(0, 512),) * 4
 _FORTY = (Node(2, 1024), *(Node(0, 64),) * 39)
 _EIGHTY = (Node(2, 1024), *(Node(0, 64),) * 79)
 
+
+def _device(*parts: str) -> list[str]:
+    return ["-device", ",".join(parts)]
+
+
+def _on_node(node: int, devices: tuple[str, ...]) -> tuple[str, ...]:
+    """An expander bus on a node, and below it a root port for each of the devices."""
+    line = _device("pxb-pcie", f"id=bus{node}", f"bus_nr={64 + 64 * node}", f"numa_node={node}",
+                   "bus=pcie.0")  # fmt: skip
+    for number, device in enumerate(devices):
+        port = f"port{node}{number}"
+        line += _device("pcie-root-port", f"id={port}", f"bus=bus{node}",
+                        f"chassis={10 * node + number + 1}")  # fmt: skip
+        if device == "ati-vga":  # is no PCI Express device
+            line += _device("pcie-pci-bridge", f"id={port}b", f"bus={port}")
+            line += _device(device, f"bus={port}b", "addr=1", "romfile=")
+        else:
+            line += _device(device, f"bus={port}")
+    return tuple(line)
+
+
+# Devices on two nodes, and one on the root bus, of which nothing tells the node. The kernels
+# have no driver for most of them, which sysfs does not need.
+_DEVICES = (
+    *_on_node(0, ("e1000e", "virtio-gpu-pci,romfile=")),
+    *_on_node(1, ("virtio-net-pci,romfile=", "nvme,serial=1", "ati-vga")),
+    *_device("e1000e", "bus=pcie.0", "addr=9"),
+)
+
 MACHINES = {
     machine.name: machine
     for machine in (
@@ -198,6 +229,14 @@ MACHINES = {
             "6.12",
             (Node(2, 1024), Node(1, 0), Node(0, 512)),
             distances={(0, 1): 20, (1, 0): 20},
+        ),
+        Machine(
+            "x86_64-devices-6.12",
+            X86_64,
+            "6.12",
+            _TWO,
+            options=_DEVICES,
+            modules=("failover", "net_failover", "virtio_net"),
         ),
         Machine("aarch64-2n-6.12", AARCH64, "6.12", _TWO),
         Machine("ppc64le-2n-6.1", PPC64LE, "6.1", _TWO),
