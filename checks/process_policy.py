@@ -1,6 +1,7 @@
 """Memory policies of processes: what was asked for, what is in force, what the pages say."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from numadoctor.engine import Requires, Scope, check
@@ -19,7 +20,7 @@ from numadoctor.model import (
 )
 from numadoctor.model.placement import Kind, Placement, Policy
 from numadoctor.model.units import amount
-from numadoctor.placement.examination import Examination
+from numadoctor.placement.examination import Examination, printable
 
 from ._placement import (
     ASKED,
@@ -44,6 +45,9 @@ from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
+
+# Of a command line no more is repeated in a message.
+_SETTING_LENGTH = 100
 
 # Engines that bind their workers themselves: what was asked of the parent shows in a child.
 _BIND_WORKERS = ("vLLM", "SGLang")
@@ -101,7 +105,8 @@ def _all_asked(found: Examination) -> tuple[list[tuple[int, Binder]], dict[int, 
         for binder in binders:
             engine = binder.name in _BIND_WORKERS and "--numa" in binder.setting
             if (binder.memory and binder.name == "numactl") or binder.pool or engine:
-                asked.setdefault((binder.name, binder.setting), (pid, binder))
+                told = replace(binder, setting=printable(binder.setting[:_SETTING_LENGTH]))
+                asked.setdefault((told.name, told.setting), (pid, told))
     return list(asked.values()), blind
 
 

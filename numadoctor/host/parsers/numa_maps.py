@@ -13,6 +13,9 @@ from numadoctor.model.placement import Policy
 # mpol_to_str() writes into 64 bytes, the last of them NUL: a text of this length may lack its end.
 _POLICY_LENGTH = 63
 
+# More than any kernel writes; what a forged folder holds beyond that is not repeated.
+_LONGEST_POLICY = 128
+
 # The longer ones first: "prefer" begins "prefer (many)", too.
 _MODES = (
     "weighted interleave",
@@ -172,7 +175,7 @@ def _pages(text: bytes) -> NumaMapsPages | None:
             area = decode(word[:5]).rstrip(":")
         elif word:
             unknown.append(decode(word))
-    policy = decode(b" ".join(words[:first]))
+    policy = decode(b" ".join(words[:first])[:_LONGEST_POLICY])
     return NumaMapsPages(policy, file, area, huge, counts, nodes, page_size, tuple(unknown))
 
 
