@@ -51,10 +51,11 @@ def command(
     ids: tuple[str, ...], checks_dirs: tuple[str, ...], outputs: list[tuple[str, str | None]]
 ) -> None:
     from numadoctor.engine.discovery import discover
+    from numadoctor.engine.registry import Scope
     from numadoctor.engine.runner import UnknownSelection, select
 
     try:
-        checks = select(discover(checks_dirs), ids)
+        checks = select(discover(checks_dirs), ids, scopes=tuple(Scope))
     except UnknownSelection as error:
         raise click.UsageError(str(error)) from None
 

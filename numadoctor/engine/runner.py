@@ -77,7 +77,7 @@ def select(
     # One file of settings serves all commands: its words need not all be of this one.
     wanted = [c for c in checks if not chosen or any(_matches(c, word) for word in chosen)]
     if chosen and not wanted:
-        raise UnknownSelection(_elsewhere(", ".join(sorted(chosen)), scopes))
+        raise UnknownSelection(_elsewhere(_checks_text(chosen), scopes))
     return [c for c in wanted if not any(_matches(c, word) for word in ignored)]
 
 
@@ -85,9 +85,15 @@ def _matches(check: Check, word: str) -> bool:
     return word.upper() in (check.id, check.family) or word.lower() == check.name
 
 
+def _checks_text(words: Iterable[str]) -> str:
+    listed = sorted(words)
+    return f"{', '.join(listed)} {'is a check' if len(listed) == 1 else 'are checks'}"
+
+
 def _elsewhere(words: str, scopes: Container[Scope]) -> str:
-    command = "check" if Scope.FILE in scopes else "lint"
-    return f"{words}: not of this command: numadoctor {command}"
+    if Scope.FILE in scopes:
+        return f"{words} of machines and processes: numadoctor check"
+    return f"{words} of deployment files: numadoctor lint"
 
 
 def _no_such_check(word: str, checks: list[Check]) -> str:

@@ -1,5 +1,6 @@
 import errno
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,13 @@ import pytest
 
 from numadoctor.engine import Check, Requires, Scope, check
 from numadoctor.engine.discovery import Catalogue, Problem, discover
-from numadoctor.engine.runner import UnknownSelection, run, select
+from numadoctor.engine.runner import (
+    MACHINE_SCOPES,
+    UnknownSelection,
+    run,
+    run_on_files,
+    select,
+)
 from numadoctor.host import FolderRoot, Host, open_root
 from numadoctor.model import (
     Denied,
@@ -122,9 +129,49 @@ def test_what_was_not_loaded_may_be_the_one() -> None:
 def test_every_built_in_check_can_be_selected_by_id_and_name() -> None:
     everything = discover()
     for one in everything:
-        assert [c.id for c in select(everything, [one.id])] == [one.id]
-        assert [c.id for c in select(everything, [one.name])] == [one.id]
-        assert one in select(everything, [one.family])
+        assert [c.id for c in select(everything, [one.id], scopes=[one.scope])] == [one.id]
+        assert [c.id for c in select(everything, [one.name], scopes=[one.scope])] == [one.id]
+        assert one in select(everything, [one.family], scopes=[one.scope])
+
+
+def test_what_there_is_to_examine_decides_which_checks_are_meant() -> None:
+    everything = discover()
+    assert {c.scope for c in select(everything)} == set(MACHINE_SCOPES)
+    assert {c.family for c in select(everything, scopes=[Scope.FILE])} == {"D"}
+    # One file of settings serves all commands.
+    assert [c.id for c in select(everything, ["K001", "D001"])] == ["K001"]
+    assert "D001" not in {c.id for c in select(everything, [], ["D001"])}
+    with pytest.raises(UnknownSelection, match=r"D001 is a check of deployment files.*lint"):
+        select(everything, ["D001"])
+    with pytest.raises(UnknownSelection, match=r"E, K001 are checks of machines.*check"):
+        select(everything, ["K001", "E"], scopes=[Scope.FILE])
+
+
+@dataclass
+class Paper:
+    """A document."""
+
+    need: str
+    subject: str = "paper"
+
+
+def test_documents_are_given_to_the_checks_of_their_kind() -> None:
+    @check("D901", name="of-a", needs=("kind a",), scope=Scope.FILE)
+    def of_a(host: object, document: Paper) -> Iterator[Finding]:
+        yield fail(f"{host} {document.need}")
+
+    @check("D902", name="crashes", needs=("kind a", "kind b"), scope=Scope.FILE)
+    def crashes(host: object, document: Paper) -> Iterator[Finding]:
+        raise ValueError(document.need)
+
+    papers = [Paper("kind a"), Paper("kind b"), Paper("kind c")]
+    report = run_on_files(None, [of_a, crashes], papers, name="papers", incomplete=["x"])
+    assert [(f.id, f.status.value) for f in report.findings] == [
+        ("D901", "fail"), ("D902", "error"), ("D902", "error"),
+    ]  # fmt: skip
+    assert (report.host, report.incomplete, report.exit_code) == ("papers", ("x",), 1)
+    assert report.findings[0].message == "None kind a"
+    assert report.findings[1].subject == "paper"
 
 
 # What a finding becomes.
