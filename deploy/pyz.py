@@ -22,7 +22,14 @@ FOLDERS = {
 NEEDED = ("click", "pyroute2", "tabulate")
 WELCOME = ("tomli", "PyYAML", "prometheus-client", "nvidia-ml-py", "Jinja2", "MarkupSafe")
 
+# What an older Python can read, too: it is to say what is wanted.
 MAIN = """\
+import sys
+
+if sys.version_info < (3, 10):
+    sys.stderr.write("numadoctor: needs Python 3.10 or later, not %d.%d\\n" % sys.version_info[:2])
+    sys.exit(2)
+
 from numadoctor.cli import main
 
 main()

@@ -150,3 +150,13 @@ def test_a_package_that_is_missing_is_named(run: Runner, tmp_path: Path) -> None
 
 def test_it_runs_with_the_usual_flags(run: Runner) -> None:
     assert run("explain", "K001", flags=()).out.startswith("K001  numa-balancing")
+
+
+def test_an_older_python_is_told_what_is_wanted(run: Runner) -> None:
+    program = "import runpy, sys; sys.version_info = (3, 9, 1); runpy.run_path(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, run.pyz],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "numadoctor: needs Python 3.10 or later, not 3.9\n"

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from posixpath import normpath
 
 # In the order in which they are tried. Addresses of PCI devices (0000:c1:00.0), nodemasks
 # (00000000,00000003) and keys of SysV segments have at most eight digits in a row, and stay.
@@ -33,8 +34,11 @@ def stable(subject: str) -> str:
 
 def fingerprint(check: str, subject: str, file: str = "") -> str:
     """16 hex digits over the check's id, the subject, and for a deployment file its name."""
+    if file:
+        # It may be part of the subject, and was perhaps given as ./deploy or deploy/.
+        subject = subject.replace(file, "")
     told = f"{check}\0{stable(subject)}"
     if file:
-        told += f"\0{file.removeprefix('./')}"
+        told += f"\0{normpath(file)}"
     # A subject may name a file, whose name may be no UTF-8.
     return hashlib.sha256(told.encode("utf-8", "backslashreplace")).hexdigest()[:16]

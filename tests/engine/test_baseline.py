@@ -15,12 +15,15 @@ from numadoctor.model import Finding, Location, Status, Suppression
 from numadoctor.report.json import dump
 from tests.engine.complaints import suppress_and_keep
 from tests.report.reports import finding, findings
+from tests.schemas import validate
 
 
 def kept(found: list[Finding], folder: Path) -> Baseline:
     """What is read after it was written."""
     file = folder / "baseline.json"
-    file.write_text(dump(baseline_data(found, "1.0")))
+    text = dump(baseline_data(found, "1.0"))
+    validate("baseline", json.loads(text))
+    file.write_text(text)
     return read_baseline(str(file))
 
 

@@ -58,3 +58,10 @@ def test_parts_do_not_run_together() -> None:
         fingerprint("K001", "a", "b"), fingerprint("K001", "ab"), fingerprint("K001a", "", "b"),
         fingerprint("K001", "a"), fingerprint("K001", "b", "a"),
     }) == 5  # fmt: skip
+
+
+def test_a_file_is_the_same_however_it_was_named() -> None:
+    names = ["deploy/a.yaml", "./deploy/a.yaml", "deploy//a.yaml", "deploy/./a.yaml"]
+    assert len({fingerprint("D001", name, name) for name in names}) == 1
+    assert len({fingerprint("D001", f"{name} service x", name) for name in names}) == 1
+    assert fingerprint("D001", "x", "deploy/a.yaml") != fingerprint("D001", "x", "a.yaml")
