@@ -12,6 +12,7 @@ from numadoctor.model import (
     Node,
     NodeKind,
     Severity,
+    Status,
     Target,
     Undecided,
     fail,
@@ -73,8 +74,14 @@ def planned_memory(host: "Host", target: Target) -> Iterator[Finding]:
             needs.setdefault(node, []).append((instance, size))
     for node, wanted in sorted(needs.items()):
         yield _room(host, plan, node, wanted)
-    if loose := [one for one in ordinary if one.pool_size and not one.nodes and not one.shares]:
-        yield _room_anywhere(host, plan, loose)
+    placed = [one for one in ordinary if one.needs]
+    if any(one.pool_size and not one.needs for one in ordinary):
+        yield _room_anywhere(host, plan, [one for one in ordinary if one.pool_size])
+    elif placed and all(one.policy is not PoolPolicy.BIND for one in placed):
+        # What a node lacks goes to others, if they have it.
+        everywhere = _room_anywhere(host, plan, placed)
+        if everywhere.status is Status.FAIL:
+            yield everywhere
 
 
 def _is_ordinary(host: "Host", instance: Instance) -> bool:
@@ -90,14 +97,14 @@ def _room(host: "Host", plan: Plan, node: int, wanted: list[tuple[Instance, int]
     evidence = [stated(plan, one, "pool_size", "policy", "nodes") for one, _ in wanted[:3]]
     found = host.topology.node(node)
     if found is None or found.memory_bytes == 0:
-        have = parsers.format_list(n.id for n in host.topology.memory_nodes)
+        have = [node.id for node in host.topology.memory_nodes]
         return fail(
             f"{amount(size)} are planned on node {node}, which "
             + ("is not there" if found is None else "has no memory"),
             subject=about,
-            cause=f"The machine has memory on {nodes_text(map(int, _ids(have)))}.",
+            cause=f"The machine has memory on {nodes_text(have)}.",
             evidence=[*evidence, host.evidence(path)],
-            fixes=(Fix("any", f"in the plan, nodes: {have}"),),
+            fixes=(Fix("any", f"in the plan, nodes: {parsers.format_list(have)}"),),
         )
     evidence.append(host.evidence(path, f"Node {node} MemTotal", f"Node {node} MemFree"))
     if found.kind in _FOREIGN:
@@ -127,10 +134,6 @@ def _room_of(host: "Host", node: Node) -> int | None:
 
     room = machine(host).room.get(node.id)
     return free_and_reclaimable(host, node) if room is None else room
-
-
-def _ids(text: str) -> tuple[int, ...]:
-    return parsers.parse_list(text.encode())
 
 
 def _host_nodes(host: "Host") -> str:
@@ -174,10 +177,10 @@ def _fits(
     return passed(numbers, subject=about, evidence=evidence)
 
 
-def _room_anywhere(host: "Host", plan: Plan, loose: list[Instance]) -> Finding:
-    size = sum(one.pool_size or 0 for one in loose)
-    rooms = machine(host).room
-    evidence = [stated(plan, one, "pool_size", "policy") for one in loose[:3]]
+def _room_anywhere(host: "Host", plan: Plan, pools: list[Instance]) -> Finding:
+    size = sum(one.pool_size or 0 for one in pools)
+    rooms = {node.id: _room_of(host, node) for node in host.topology.memory_nodes}
+    evidence = [stated(plan, one, "pool_size", "policy") for one in pools[:3]]
     evidence.append(host.evidence("/proc/meminfo", "MemTotal", "MemAvailable"))
     if any(room is None for room in rooms.values()):
         return unknown(
@@ -188,11 +191,11 @@ def _room_anywhere(host: "Host", plan: Plan, loose: list[Instance]) -> Finding:
     room = sum(filter(None, rooms.values()))
     if size <= room:
         return passed(
-            f"pools of {amount(size)}, on no planned node, fit into the {amount(room)} there are",
+            f"all pools together are {amount(size)}, and all nodes have {amount(room)}",
             evidence=evidence,
         )
     return fail(
-        f"pools of {amount(size)} do not fit: all nodes together have {amount(room)}",
+        f"all pools together are {amount(size)}, and all nodes have {amount(room)}: they do not fit",
         cause="The kernel would kill to make room.",
         evidence=evidence,
         fixes=(Fix("any", f"pools of at most {amount(room)} together"),),
