@@ -195,7 +195,8 @@ def _room_anywhere(host: "Host", plan: Plan, pools: list[Instance]) -> Finding:
             evidence=evidence,
         )
     return fail(
-        f"all pools together are {amount(size)}, and all nodes have {amount(room)}: they do not fit",
+        f"all pools together are {amount(size)}, and all nodes have {amount(room)}: they do not "
+        "fit",
         cause="The kernel would kill to make room.",
         evidence=evidence,
         fixes=(Fix("any", f"pools of at most {amount(room)} together"),),
