@@ -22,7 +22,6 @@ from numadoctor.model import (
 from numadoctor.model.placement import Kind, Placement, Process
 from numadoctor.model.units import amount
 from numadoctor.placement.examination import Examination
-from numadoctor.placement.window import Counts
 
 from ._kernel import sysfs_fixes
 from ._placement import (
@@ -38,6 +37,7 @@ from ._placement import (
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
+    from numadoctor.placement.window import Counts
 
 _THP = "/sys/kernel/mm/transparent_hugepage"
 
@@ -114,7 +114,7 @@ def _age(host: "Host", pid: int) -> float | None:
 
 
 def _faulting(
-    found: Examination, process: Process, counts: Counts, seconds: float, age: float | None
+    found: Examination, process: Process, counts: "Counts", seconds: float, age: float | None
 ) -> Finding:
     minor, major = counts.minor_faults or 0, counts.major_faults or 0
     message = f"{process_text(found, process.pid)}: {minor + major:,} page faults within "

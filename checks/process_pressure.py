@@ -22,7 +22,6 @@ from numadoctor.model import (
 from numadoctor.model.placement import Kind, Placement
 from numadoctor.model.units import amount
 from numadoctor.placement.examination import Examination
-from numadoctor.placement.window import Window
 
 from ._kernel import sysctl_fixes
 from ._placement import PLACEMENT, looked_at, name_of, node_list, process_text
@@ -30,6 +29,7 @@ from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
+    from numadoctor.placement.window import Window
 
 _NODES = "/sys/devices/system/node"
 _MAP_COUNT = "/proc/sys/vm/max_map_count"
@@ -353,7 +353,7 @@ def balancing_acts(host: "Host", target: Target) -> Iterator[Finding]:
         yield _at_rest(found, window.seconds)
 
 
-def _of_all_processes(window: Window) -> Finding:
+def _of_all_processes(window: "Window") -> Finding:
     """Where the kernel does not count migrations for each process (CONFIG_SCHED_DEBUG)."""
     pages = window.machine.get("numa_pages_migrated")
     if pages is None:
