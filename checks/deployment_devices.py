@@ -7,7 +7,7 @@ from numadoctor.engine import Scope, check
 from numadoctor.host.parsers.nccl import NcclCpu
 from numadoctor.lint.bindings import CPUS, Binding, bindings
 from numadoctor.lint.documents import Document, Topology
-from numadoctor.lint.gpus import gpus_of
+from numadoctor.lint.gpus import Gpus, gpus_of
 from numadoctor.lint.nodes import Word
 from numadoctor.lint.workloads import Workload
 from numadoctor.model import (
@@ -59,7 +59,7 @@ def one_bind_for_all_gpus(host: "Host | None", document: Document) -> Iterator[F
 
     def judge(workload: Workload) -> Iterator[Finding]:
         bound = _to_one_node(workload)
-        gpus = gpus_of(workload)
+        gpus = gpus_of(workload) or _every(host, workload)
         if bound is None or gpus is None:
             return
         word, wanted, number = gpus.word, gpus.indices, gpus.number
@@ -81,6 +81,15 @@ def one_bind_for_all_gpus(host: "Host | None", document: Document) -> Iterator[F
         yield _compared(host, workload, bound, node, word, wanted, number)
 
     yield from for_each(document, judge)
+
+
+def _every(host: "Host | None", workload: Workload) -> Gpus | None:
+    """All GPUs of the machine, where a container is given all."""
+    word = workload.gpus
+    if host is None or word is None or word.text not in ("all", "gpu", "-1"):
+        return None
+    number = sum(device.kind == "gpu" for device in host.topology.devices)
+    return Gpus(word, (), number) if number else None
 
 
 def _to_one_node(workload: Workload) -> Binding | None:

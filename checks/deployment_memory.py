@@ -263,6 +263,13 @@ def huge_pages(host: "Host | None", document: Document) -> Iterator[Finding]:
 
 
 def _judge_huge(host: "Host | None", pod: Pod, container: Workload) -> Iterator[Finding]:
+    for name, word in container.requests.items():
+        if _HUGE.fullmatch(name) and name not in container.limits:
+            yield _wrong_huge(
+                container, word, f"{name}: {word.text} requested, and no limit",
+                "The API server refuses the pod: of huge pages both must be the same.",
+                f"limits: {{{name}: {word.text}}}",
+            )  # fmt: skip
     limits = {name: word for name, word in container.limits.items() if _HUGE.fullmatch(name)}
     for name, word in limits.items():
         limit = quantity(word) or 0

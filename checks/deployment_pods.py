@@ -318,8 +318,15 @@ def _wanted(root: Mapping) -> tuple[float | None, list[Word]]:
     parts = [word for word in (*figures, eviction) if word]
     if eviction and eviction.settled().endswith("%"):
         return None, parts
-    threshold = quantity(eviction) if eviction else float(100 << 20)
+    threshold = quantity(eviction) if eviction else _default_threshold(root)
     return sum(quantity(word) or 0 for word in figures if word) + (threshold or 0), parts
+
+
+def _default_threshold(root: Mapping) -> float:
+    """Who sets one hard threshold sets all: the default is left out, unless it is merged."""
+    merged = root.word("mergeDefaultEvictionSettings")
+    given = bool(root.mapping("evictionHard").entries)
+    return 0.0 if given and not (merged and merged.truth()) else float(100 << 20)
 
 
 def _nodes_reserved(host: "Host | None", file: str, entries: list[Mapping]) -> Iterator[Finding]:
