@@ -70,20 +70,26 @@ _NEEDS = (*NEEDS, "/proc/meminfo")
 
 
 def _pools(instance: Instance, found: Assignment) -> list[Placement]:
-    """The mappings of an instance that its pool can be made of."""
+    """The mappings of an instance that its pool is made of, or can be made of."""
     pids = set(found.pids[instance.name])
     kinds = _KINDS.get(instance.backing) if instance.backing else None
-    least = threshold("judged-mapping")
-    if instance.pool_size:
-        # Each of several workers may have its part.
-        least = min(least, instance.pool_size / 8)
-    return [
+    candidates = [
         p
         for p in found.found.placement.mappings
         if pids.intersection(pids_of(p))
-        and p.resident >= least
         and (p.mapping.kind in kinds if kinds else p.mapping.kind.is_pool)
     ]
+    least = threshold("judged-mapping")
+    if size := instance.pool_size:
+        if whole := [p for p in candidates if (p.mapping.length or p.resident) >= 0.9 * size]:
+            return whole
+        # Each of several workers may have its part.
+        least = min(least, size / 8)
+    # A policy for each slab cuts a pool into many mappings.
+    groups: dict[tuple[Kind, str, int], list[Placement]] = {}
+    for p in candidates:
+        groups.setdefault((p.mapping.kind, p.mapping.name, p.mapping.inode), []).append(p)
+    return [p for group in groups.values() if total(group) >= least for p in group]
 
 
 def _nothing(plan: Plan, instance: Instance, about: str) -> Finding:
@@ -147,7 +153,9 @@ def _policy(host: "Host", plan: Plan, instance: Instance, found: Assignment) -> 
         for p in pools
         if p not in unread and p.policy and not _agrees(host, instance, p, p.policy)
     ]
-    if wrong:
+    few = threshold("off-node") * total(pools)
+    # Of a pool that nothing has touched yet every mapping counts.
+    if total(wrong) > few or (wrong and not total(pools)):
         policy = wrong[0].policy
         return fail(
             f"{what(wrong)}: the policy in force is {policy.text if policy else 'unknown'}, "
@@ -157,14 +165,14 @@ def _policy(host: "Host", plan: Plan, instance: Instance, found: Assignment) -> 
             evidence=[evidence[0], *map(seen, wrong[:3])],
             fixes=start_fixes(instance),
         )
-    if unread:
+    if total(unread) > few or (unread and not total(pools)):
         return unknown(
             f"{what(unread)}: the policy in force cannot be read",
             subject=about,
             cause="numa_maps tells it: numadoctor check --exact.",
             evidence=evidence,
         )
-    told = {p.policy.text for p in pools if p.policy}
+    told = {p.policy.text for p in pools if p.policy and p not in wrong}
     return passed(
         f"{what(pools)}: {' and '.join(sorted(told))}, as planned", subject=about, evidence=evidence
     )
@@ -246,7 +254,7 @@ def _memory(host: "Host", plan: Plan, instance: Instance, found: Assignment) -> 
     about, pools = f"{subject(instance)}: pages", _pools(instance, found)
     if not found.pids[instance.name]:
         yield skip(_NONE_OF_IT, subject=about)
-    elif not pools:
+    elif not total(pools):
         yield _nothing(plan, instance, about)
     else:
         yield _pages(plan, instance, pools, about)
