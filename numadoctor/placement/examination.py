@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from numadoctor.host import parsers
-from numadoctor.model import Device, Evidence, Target, Undecided
+from numadoctor.model import Device, Evidence, ParseError, Target, Undecided
 from numadoctor.model.placement import Method, Policy, Process, ProcessPlacement, Thread
 
 if TYPE_CHECKING:
@@ -64,7 +64,33 @@ class Examination:
 
         self._begin()
         least = MIN_SIZE_OF_MANY if self._mappings() > MANY else MIN_SIZE
-        return place(self.host, self.targets, method=self.method, min_size=least)
+        return self._without_others(
+            place(self.host, self.targets, method=self.method, min_size=least)
+        )
+
+    def _without_others(self, found: ProcessPlacement) -> ProcessPlacement:
+        """``found`` without processes that ended meanwhile and whose pid another one has now."""
+        others = {p.pid for p in found.processes if not p.problem and self._is_another(p.pid)}
+        if not others:
+            return found
+        problem = "it ended, and another process has its pid"
+        lines = (f"pid {pid}: {problem}" for pid in sorted(others))
+        return found._replace(
+            processes=tuple(
+                p._replace(problem=problem) if p.pid in others else p for p in found.processes
+            ),
+            mappings=tuple(p for p in found.mappings if p.mapping.pid not in others),
+            incomplete=(*found.incomplete, *lines),
+        )
+
+    def _is_another(self, pid: int) -> bool:
+        """Whether the process with that pid started after the one that was looked at first."""
+        path = f"/proc/{pid}/stat"
+        try:
+            first = self.host.parse(path, parsers.parse_stat).start_ticks
+            return first != parsers.parse_stat(self.host.root.read(path)).start_ticks
+        except (Undecided, ParseError):
+            return False  # who is gone is told by what could not be read of it
 
     def _mappings(self) -> int:
         """How many they have; the host keeps what is read for that."""

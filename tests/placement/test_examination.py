@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from numadoctor.host import FolderRoot, Host, LiveRoot
+from numadoctor.host.parsers import parse_stat
 from numadoctor.model import Denied, Missing, Target, Undecided
 from numadoctor.placement import examination as module
 from numadoctor.placement.examination import Examination, examination
 from tests.memory import MemoryRoot
-from tests.placement.captured import host
+from tests.placement.captured import host, stat
 from tests.placement.test_live import WHY_NOT
 from tests.trees import Tree
 
@@ -115,3 +116,14 @@ def test_this_process_live() -> None:
 
 def test_small_mappings_are_put_together() -> None:
     assert module.MIN_SIZE < 95 * 4096
+
+
+def test_who_took_over_a_pid_is_not_taken_for_the_one_before() -> None:
+    machine = host()
+    machine.parse("/proc/11/stat", parse_stat)
+    assert isinstance(machine.root, MemoryRoot)
+    machine.root.files["/proc/11/stat"] = stat("other", 11, 1, start=999)
+    found = examination(machine, ENGINE)
+    assert set(found.processes) == {10, 12}
+    assert found.placement.incomplete == ("pid 11: it ended, and another process has its pid",)
+    assert 11 not in {p.mapping.pid for p in found.placement.mappings}
