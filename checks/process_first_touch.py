@@ -17,7 +17,7 @@ from numadoctor.model import (
     unknown,
     warn,
 )
-from numadoctor.model.placement import Placement
+from numadoctor.model.placement import Kind, Placement
 from numadoctor.model.units import amount
 from numadoctor.placement.examination import Examination
 
@@ -37,6 +37,7 @@ from ._placement import (
     seen,
     spread_text,
     subject_of,
+    total,
     what,
 )
 from ._words import nodes_text
@@ -88,8 +89,20 @@ def first_touch_pool(host: "Host", target: Target) -> Iterator[Finding]:
         # Blocks of workers that serve GPUs of different nodes are different things.
         key = subject_of(found, placement), _served(found, placement), _held_by(placement)
         groups.setdefault(key, []).append(placement)
-    for (subject, near, _), alike in groups.items():
+    judged = [(key, alike) for key, alike in groups.items() if _is_pool(alike)]
+    for (subject, near, _), alike in judged:
         yield _first_touch(found, subject, near, alike)
+    if not judged:
+        yield skip(
+            f"private memory of less than {amount(int(threshold('large-private')))} alone: "
+            "whoever touches it uses it"
+        )
+
+
+def _is_pool(alike: list[Placement]) -> bool:
+    """Whether it is more than what a thread holds for itself."""
+    private = alike[0].mapping.kind in (Kind.ANONYMOUS, Kind.HEAP)
+    return not private or total(alike) >= threshold("large-private")
 
 
 def _served(found: Examination, placement: Placement) -> frozenset[int]:

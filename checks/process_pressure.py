@@ -95,6 +95,9 @@ def _bound(found: Examination, placement: Placement) -> tuple[int, ...]:
         return ()
     if not mapping.kind.is_pool or policy is None or policy.mode != "bind" or policy.cut:
         return ()
+    # The stack of a thread is mapped as a whole, and stays nearly empty.
+    if (mapping.length or placement.resident) < threshold("judged-mapping"):
+        return ()
     return policy.nodes
 
 

@@ -38,6 +38,12 @@ THRESHOLDS: Mapping[str, Threshold] = MappingProxyType(
             "bytes",
             "a pool that fills in milliseconds is filled by one thread, and seldom read by others",
         ),
+        "large-private": Threshold(
+            8192 * _MIB,
+            "bytes",
+            "interpreters, tokenizers and staging buffers hold a few GiB that their thread alone "
+            "uses; private memory beyond that is a pool",
+        ),
         "off-node": Threshold(
             0.1,
             "share",
