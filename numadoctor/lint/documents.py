@@ -133,7 +133,11 @@ class Files:
                 word.location, f"the seccomp profile {path} is not at hand",
                 "lint it together with this file, or give the machine with --sysroot",
             )  # fmt: skip
-        source = read_file(os.path.join(os.path.dirname(word.file), path))
+        beside = os.path.normpath(os.path.join(os.path.dirname(word.file), path))
+        for document in self.documents:
+            if document.kind == "seccomp" and os.path.normpath(document.file) == beside:
+                return read_profile(document.file, document.data)
+        source = read_file(beside)
         if source.refused:
             raise Unsettled(word.location, f"the profile {path}: {source.refused.reason}")
         return read_profile(source.path, source.data)
@@ -227,7 +231,7 @@ _SYSCTL = re.compile(r"\s*-?(vm|kernel|net|fs|user|dev)[./][\w./*-]+\s*=")
 
 def _by_content(text: str) -> str:
     head = text[:4096]
-    if re.search(r"<system\b", head) and head.lstrip().startswith("<"):
+    if re.search(r"<system[\s/>]", head) and head.lstrip().startswith("<"):
         return "nccl"
     if _YAML.search(text) or (head.lstrip().startswith("{") and '"defaultAction"' in text):
         return "yaml"

@@ -158,3 +158,8 @@ def test_no_alarm(name: str, machine: object) -> None:
 def test_all_of_them_together() -> None:
     report = lint({name: text.encode() for name, text in ORDINARY.items()}, MACHINE, static=False)
     assert {f.status.value for f in report.findings} <= {"pass", "skip", "info", "unknown"}
+
+
+def test_xml_of_others_is_no_topology() -> None:
+    data = b'<?xml version="1.0"?>\n<testsuites><system-out>x</system-out></testsuites>\n'
+    assert {f.status.value for f in lint({"junit.xml": data}).findings} == {"skip"}
