@@ -37,6 +37,10 @@ _KFD = "/sys/class/kfd/kfd/topology/nodes"
 _NVME = 0x0108
 
 
+# What is compared: its name, what the driver says, what the kernel says, whether they agree.
+_Pair = tuple[str, str, str, bool]
+
+
 @check(
     "G002",
     name="driver-against-sysfs",
@@ -101,7 +105,7 @@ def driver_against_sysfs(host: "Host", target: Target) -> Iterator[Finding]:
 
 
 def _against_nvml(host: "Host", device: Device, gpu: "NvmlGpu") -> Iterator[Finding]:
-    pairs = []
+    pairs: list[_Pair] = []
     if gpu.nodes and device.node is not None and device.step is not Step.DRIVER:
         pairs.append(("node", nodes_text(gpu.nodes), nodes_text([device.node]),
                       device.node in gpu.nodes))  # fmt: skip
@@ -117,11 +121,21 @@ def _against_nvml(host: "Host", device: Device, gpu: "NvmlGpu") -> Iterator[Find
         same = gpu.memory_node in device.memory_nodes
         mine = nodes_text(device.memory_nodes)
         pairs.append(("memory", nodes_text([gpu.memory_node]), mine, same))
+    pairs += _distances(host, device, gpu)
     wrong = [
         f"{what}: {theirs}, the kernel {mine}" for what, theirs, mine, same in pairs if not same
     ]
     if wrong:
         yield _disagree(host, device, "NVML", wrong)
+
+
+def _distances(host: "Host", device: Device, gpu: "NvmlGpu") -> Iterator[_Pair]:
+    """Other GPUs that one says are across the link between nodes, and the other says are not."""
+    for other in gpus(host):
+        level, mine = gpu.levels.get(other.address), distance(device, other)
+        if level and mine is not None:
+            same = (level == Distance.SYS.label) == (mine is Distance.SYS)
+            yield f"to {other.address}", level, mine.label, same
 
 
 def _against_kfd(host: "Host", device: Device) -> Finding | None:

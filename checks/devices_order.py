@@ -12,6 +12,7 @@ from numadoctor.model import (
     Finding,
     Fix,
     Target,
+    Undecided,
     info,
     passed,
     skip,
@@ -130,6 +131,14 @@ def _judge_groups(
         )
     places = [f"{named(group)} on {nodes_text(nodes_of(group))}" for group in split[:2]]
     text = f"{target.subject}: a tensor-parallel group is {' and another '.join(places)}"
+    if all(_all_linked(host, group) for group in split):
+        return info(
+            f"{text}, and NVLink joins all GPUs of a group",
+            subject=target.subject,
+            cause="Exchanges within the group do not pass through host memory; its threads and "
+            "host buffers have no single node all the same.",
+            evidence=evidence,
+        )
     whole = len(groups) - len(split)
     if possible <= whole:
         return info(
@@ -146,6 +155,21 @@ def _judge_groups(
         "nodes, and no one node fits its threads and buffers.",
         evidence=evidence,
         fixes=for_target(host, target, _order_fixes(host, devices, per_node, size)),
+    )
+
+
+def _all_linked(host: "Host", group: Sequence[Device]) -> bool:
+    """Whether NVML says that each GPU of the group reaches each other one by NVLink."""
+    from numadoctor.host.devices.nvml import read_nvml
+
+    try:
+        known = read_nvml(host)
+    except Undecided:
+        return False
+    links = {d.address: known[d.address].nvlinks for d in group if d.address in known}
+    return len(links) == len(group) and all(
+        "switch" in mine or {f"gpu {other}" for other in links if other != address} <= set(mine)
+        for address, mine in links.items()
     )
 
 
