@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from numadoctor.host import parsers
+from numadoctor.kernel.seccomp import Verdict
 from numadoctor.lint.documents import Document
 from numadoctor.lint.nodes import Node, Unsettled, Word
 from numadoctor.lint.workloads import Workload
@@ -122,6 +123,11 @@ def known_ids(word: Word | None) -> tuple[int, ...] | None:
         return ids(word, "list") if word else None
     except ParseError:
         return None
+
+
+def answered(verdict: Verdict) -> str:
+    """The answer in words; of a few the errno depends on the runtime's version."""
+    return "refused (EPERM or ENOSYS)" if verdict.unknown else verdict.answer
 
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

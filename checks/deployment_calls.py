@@ -8,11 +8,10 @@ from numadoctor.kernel import remedy
 from numadoctor.kernel.seccomp import Verdict, default_profile_answer, evaluate
 from numadoctor.lint.documents import Document
 from numadoctor.lint.engines import Need, needs
-from numadoctor.lint.filters import KERNEL, Filter, filter_of, place_of_rule, read_profile
-from numadoctor.lint.nodes import Mapping, Word
+from numadoctor.lint.filters import KERNEL, Filter, filter_of
+from numadoctor.lint.nodes import Word
 from numadoctor.lint.workloads import Workload
 from numadoctor.model import (
-    Evidence,
     Finding,
     Fix,
     Severity,
@@ -24,7 +23,16 @@ from numadoctor.model import (
     warn,
 )
 
-from ._deployment import CONTAINERS, add_capability, edit, for_each, in_file, seen, undecided
+from ._deployment import (
+    CONTAINERS,
+    add_capability,
+    answered,
+    edit,
+    for_each,
+    in_file,
+    seen,
+    undecided,
+)
 from ._words import listed
 
 if TYPE_CHECKING:
@@ -126,11 +134,6 @@ def _closed_all_the_same(workload: Workload, filter: Filter) -> str:
     return f"{listed(closed)} stay closed; a process that is started bound needs neither."
 
 
-def _said(answer: Verdict) -> str:
-    """The answer in words; of a few the errno depends on the runtime's version."""
-    return "refused (EPERM or ENOSYS)" if answer.unknown else answer.answer
-
-
 def _options(wanted: list[Need]) -> str:
     return listed([need.text for need in wanted])
 
@@ -149,7 +152,7 @@ def _told(
     if answer.answer == "ENOSYS":
         looks = " ENOSYS looks like a kernel without NUMA and is the filter's word."
     return told(
-        f"{_options(wanted)} needs {listed(refused)}, which will be {_said(answer)} "
+        f"{_options(wanted)} needs {listed(refused)}, which will be {answered(answer)} "
         f"by {filter.name}: {what}",
         subject=workload.name,
         cause=f"{answer.reason[0].upper()}{answer.reason[1:]}.{looks} The kernel itself refuses "
@@ -327,91 +330,3 @@ def _named(words: Iterable[str], refusal: str) -> Iterator[tuple[str, str]]:
         name, _, said = word.partition(":")
         for call in _GROUPS.get(name, frozenset((name,)) & _ALL_SIX):
             yield call, (said or refusal).upper() if said != "kill" else "SIGSYS"
-
-
-@check(
-    "D004",
-    name="seccomp-profile",
-    needs=("kind seccomp",),
-    scope=Scope.FILE,
-    severity=Severity.MEDIUM,
-)
-def seccomp_profile(host: "Host | None", document: Document) -> Iterator[Finding]:
-    """What a seccomp profile answers to the NUMA calls, whoever will use it.
-
-    Why it matters
-        A profile that was copied before Docker 18.09 lists mbind, set_mempolicy and
-        get_mempolicy for no capability: adding CAP_SYS_NICE to the container then changes
-        nothing. One whose default errno is 38 (ENOSYS) makes programs believe that the
-        kernel has no NUMA.
-
-    When it is harmless
-        For programs that set no memory policy. move_pages, migrate_pages and
-        set_mempolicy_home_node are closed in all default profiles, and seldom needed.
-
-    Fix
-        One entry, first in `syscalls`, opens all six and grants no capability:
-
-            {"names": ["mbind", "set_mempolicy", "get_mempolicy",
-              "set_mempolicy_home_node", "move_pages", "migrate_pages"],
-              "action": "SCMP_ACT_ALLOW"}
-
-    Source
-        config-linux.md of the OCI runtime specification, seccomp; profiles/seccomp/seccomp.go
-        of moby; seccomp_rule_add(3)
-    """
-    try:
-        profile = read_profile(document.file, document.data)
-    except Undecided as error:
-        yield undecided(error, document.file, document.content.location)
-        return
-    runtime = document.files.runtime or "docker"
-    without = {c: evaluate(profile, c, (), runtime, kernel=KERNEL) for c in (*_PLACING, *_MOVING)}
-    with_nice = {c: evaluate(profile, c, ["SYS_NICE"], runtime, kernel=KERNEL) for c in _PLACING}
-    closed = [call for call in _PLACING if not without[call].open]
-    if not closed:
-        yield passed(
-            "mbind, set_mempolicy and get_mempolicy are open without any capability",
-            subject=document.file,
-            evidence=[_evidence(document, without["mbind"])],
-            location=document.content.location,
-        )
-        return
-    first = without[closed[0]]
-    place = place_of_rule(document.content, first)
-    fixes = [in_file(place, remedy.profile_rule(closed), 'first in "syscalls"')]
-    if all(with_nice[call].open for call in closed):
-        yield info(
-            f"{listed(closed)} are open to containers with CAP_SYS_NICE alone",
-            subject=document.file,
-            cause="The kernel asks for no capability: an entry of its own spares it.",
-            evidence=[_evidence(document, first)],
-            fixes=fixes,
-            location=place.location,
-        )
-        return
-    undecidable = [call for call in closed if not without[call].refused]
-    told = unknown if undecidable else warn
-    looks = " ENOSYS makes programs believe that the kernel has no NUMA." * (
-        first.answer == "ENOSYS"
-    )
-    yield told(
-        f"{listed(closed)} will be {_said(first)}, whatever the capabilities"
-        if not undecidable
-        else f"{listed(closed)}: {first.reason}",
-        subject=document.file,
-        cause=f"{first.reason[0].upper()}{first.reason[1:]}.{looks}",
-        evidence=[_evidence(document, first)],
-        fixes=fixes,
-        location=place.location,
-    )
-
-
-def _evidence(document: Document, verdict: Verdict) -> Evidence:
-    place = place_of_rule(document.content, verdict)
-    if isinstance(place, Mapping):
-        action = place.word("action")
-        return Evidence(str(place.location), action.text if action else "a rule")
-    return Evidence(
-        str(place.location), f"defaultAction {place.text}" if isinstance(place, Word) else ""
-    )
