@@ -10,6 +10,7 @@ from itertools import combinations
 from numadoctor.model import Device, Node, NodeKind, Topology
 from numadoctor.model.units import amount
 from numadoctor.report.connections import COMPUTING, WORDS, short_name
+from numadoctor.report.summary import count, cpu_count, device_counts, memory_total
 from numadoctor.report.svg_canvas import Canvas, fitted, width
 from numadoctor.report.svg_layout import (
     CHIP,
@@ -58,25 +59,8 @@ def render(topology: Topology, host: str) -> str:
 def _summary(topology: Topology) -> str:
     if not topology.numa:
         return "no NUMA: the kernel shows no nodes"
-    memory = [node.memory_bytes for node in topology.nodes]
-    total = amount(sum(filter(None, memory)))
-    parts = [
-        _count(len(topology.nodes), "node"),
-        _count(len(topology.online_cpus), "CPU"),
-        "memory unknown"
-        if set(memory) == {None}
-        else f"at least {total}"
-        if None in memory
-        else total,
-    ]
-    kinds = [device.kind for device in topology.devices]
-    words = {"gpu": "GPU", "accelerator": "accelerator", "nic": "NIC", "storage": "drive"}
-    parts += [_count(n, word) for kind, word in words.items() if (n := kinds.count(kind))]
-    return " · ".join(parts)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    parts = [count(len(topology.nodes), "node"), cpu_count(topology), memory_total(topology)]
+    return " · ".join([*parts, *device_counts(topology.devices)])
 
 
 def _place_matrices(matrices: Sequence[Matrix], right: float, top: float) -> tuple[float, float]:
@@ -280,7 +264,7 @@ def _foot(
     if topology.sources:
         lines.append("read from " + ", ".join(f"{s.format} ({s.file})" for s in topology.sources))
     if odd := len(topology.remarks):
-        lines.append(f"{_count(odd, 'remark')}: see `numadoctor topology`")
+        lines.append(f"{count(odd, 'remark')}: see `numadoctor topology`")
     canvas.group("foot")
     for line in lines:
         bottom += 18

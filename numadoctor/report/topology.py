@@ -12,10 +12,9 @@ from numadoctor.report.connections import (
     short_name,
     word,
 )
+from numadoctor.report.summary import KINDS, count, cpu_count, device_counts, memory_total
 from numadoctor.report.terminal import Terminal
 from numadoctor.report.terminal import columns as columns_of
-
-_KINDS = {"gpu": "GPU", "accelerator": "accelerator", "nic": "NIC", "storage": "drive"}
 
 
 def render(topology: Topology, host: str, terminal: Terminal) -> str:
@@ -39,24 +38,13 @@ def _head(topology: Topology, host: str) -> str:
     if not topology.numa:
         return f"{host}: this kernel has no NUMA support (no /sys/devices/system/node)"
     packages = {cpu.package for cpu in topology.cpus if cpu.package is not None}
-    sockets = f" on {_count(len(packages), 'socket')}" if packages else ""
-    memory = [node.memory_bytes for node in topology.nodes]
-    total = amount(sum(filter(None, memory)))
+    sockets = f" on {count(len(packages), 'socket')}" if packages else ""
     parts = [
-        f"{host}: {_count(len(topology.nodes), 'NUMA node')}{sockets}",
-        _count(len(topology.online_cpus), "CPU"),
-        f"at least {total}" if None in memory else total,
+        f"{host}: {count(len(topology.nodes), 'NUMA node')}{sockets}",
+        cpu_count(topology),
+        memory_total(topology),
     ]
-    return ", ".join([*parts, *_device_counts(topology.devices)])
-
-
-def _device_counts(devices: Iterable[Device]) -> list[str]:
-    kinds = [device.kind for device in devices]
-    return [_count(n, word) for kind, word in _KINDS.items() if (n := kinds.count(kind))]
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    return ", ".join([*parts, *device_counts(topology.devices)])
 
 
 def _format_ids(ids: Iterable[int]) -> str:
@@ -100,7 +88,7 @@ def _table(topology: Topology, terminal: Terminal) -> list[str]:
             _bytes(node.free_bytes),
             *(["-" if node.tier is None else node.tier] if tiers else []),
             _cpus(node),
-            ", ".join(_device_counts(d for d in topology.devices if d.node == node.id)) or "-",
+            ", ".join(device_counts(d for d in topology.devices if d.node == node.id)) or "-",
         ]
         for node in topology.nodes
     ]
@@ -113,6 +101,8 @@ def _table(topology: Topology, terminal: Terminal) -> list[str]:
 def _distance_table(topology: Topology, terminal: Terminal) -> list[str]:
     if len(topology.nodes) < 2:
         return []
+    if not any(node.distances for node in topology.nodes):
+        return ["", "distances: unknown"]
     columns = [node.id for node in topology.nodes]
     rows: list[list[object]] = [
         [node.id, *(_distance(node, other) for other in columns)] for node in topology.nodes
@@ -140,7 +130,7 @@ def _distance_groups(nodes: tuple[Node, ...], terminal: Terminal) -> list[str]:
 
 
 def _devices(topology: Topology, terminal: Terminal) -> list[str]:
-    order = {kind: rank for rank, kind in enumerate(_KINDS)}
+    order = {kind: rank for rank, kind in enumerate(KINDS)}
     told = [device for device in topology.devices if device.kind in order]
     if not told:
         return []

@@ -99,3 +99,17 @@ def test_a_hostile_text_does_not_reach_the_terminal() -> None:
         done = run("--from", "-", text=text)
         assert "\x1b" not in done.stdout + done.stderr
         assert "\u202e" not in done.stdout + done.stderr
+
+
+def test_what_is_unknown_is_not_none_at_all() -> None:
+    text = "".join(
+        f"GPU[{gpu}]\t\t: (Topology) Numa {word}: {node}\n"
+        for gpu, node in ((0, 1), (1, 4))
+        for word in ("Node", "Affinity")
+    )
+    done = run("--from", "-", text=text)
+    assert done.stdout.startswith(
+        "standard input: 2 NUMA nodes, CPUs unknown, memory unknown, 2 GPUs\n"
+    )
+    assert "distances: unknown" in done.stdout
+    assert " 0 CPUs" not in run("--from", "-", "-o", "svg", text=text).stdout

@@ -261,3 +261,18 @@ def test_refusals_say_where_and_why(change: object, line: int, reason: str) -> N
     assert found == []
     assert [r.line for r in refused] == [line], refused
     assert re.search(re.escape(reason), refused[0].reason), refused[0].reason
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+def test_encodings_of_clipboards(encoding: str) -> None:
+    data = EIGHT.text().encode(encoding)
+    if encoding == "utf-16-be":
+        data = b"\xfe\xff" + data
+    (pasted,), refused = recognise(data)
+    assert refused == ()
+    is_true(pasted, EIGHT)
+
+
+def test_invisible_and_wide_blanks_of_web_pages() -> None:
+    text = EIGHT.text().expandtabs(8).replace(" ", "\u00a0").replace("GPU1", "GPU1\u200b")
+    is_true(one(text), EIGHT)
