@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from numadoctor.model import Target, Undecided
+from numadoctor.model import Missing, Target, Undecided
 from numadoctor.model.placement import Method, ProcessPlacement
 from numadoctor.placement.count import count
 from numadoctor.placement.study import Study
@@ -69,7 +69,10 @@ def _recorded(host: "Host", study: Study) -> ProcessPlacement | None:
 
     try:
         found = host.parse(RECORDED, load_placement)
-    except Undecided:
+    except Missing:
+        return None
+    except Undecided as error:
+        study.remarks.append(str(error))
         return None
     return found if {process.pid for process in found.processes} == set(study.examined) else None
 

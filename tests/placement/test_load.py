@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from numadoctor.host.parsers import parse_policy
 from numadoctor.model import ParseError
-from numadoctor.model.placement import Kind, Process, Share
+from numadoctor.model.placement import Attacher, Cell, Kind, Process, Share
 from numadoctor.placement.difference import difference
 from numadoctor.placement.group import by_kind
 from numadoctor.placement.load import load_placement
@@ -69,3 +70,39 @@ def test_damaged_text_is_read_or_refused(draws: st.DataObject) -> None:
     middle = draws.draw(st.sampled_from([b"", b"1", b"null", b'"x"', b"{}", b"[]", b"-1", b"\xff"]))
     with suppress(ParseError):
         load_placement(TEXT[:start] + middle + TEXT[end:])
+
+
+def test_what_checks_judge_by_is_read_back_as_it_was() -> None:
+    policy = parse_policy("interleave:0-1")
+    pool = mapping(Kind.HUGETLB, {0: GIB, 1: GIB}, name="/dev/hugepages/kv", page_size=2 << 20)
+    pool = pool._replace(
+        mapping=pool.mapping._replace(permissions="rw-s", device=(0, 0x2B), inode=12, offset=4096),
+        policy=policy,
+        run_length=2 << 20,
+        strip=(Cell({0: 3, 1: 2}, 1), Cell({}, 5)),
+        attachers=(Attacher(7, 4096, policy, {0: GIB, 1: GIB}), Attacher(8, 8192)),
+        zero_bytes=0,
+        swapped_bytes=4096,
+        thp_bytes=0,
+        remarks=("at least",),
+    )
+    process = Process(
+        7, "vllm", 1000, (7, 1), 40, policy, 65_000, GIB, 4096, 8192, 5, 6, 7, problem="denied"
+    )
+    before = whole(
+        pool, processes=(process,), incomplete=("pid 7: denied",), remarks=("without maps",)
+    )
+    after = load_placement(dump(data(before, by_kind(before), "gpu-07", "0.1.0")).encode())
+    assert after.mappings == before.mappings
+    assert after.processes == before.processes
+    assert (after.incomplete, after.remarks) == (before.incomplete, before.remarks)
+
+
+def test_an_older_output_is_read_without_what_it_lacks() -> None:
+    document = json.loads(TEXT)
+    for one in document["mappings"]:
+        for key in ("attached", "strip", "run_length_bytes", "thp_bytes", "device", "inode"):
+            del one[key]
+    read = load_placement(json.dumps(document).encode())
+    assert read.resident == PLACEMENT.resident
+    assert read.mappings[0].attachers == ()
