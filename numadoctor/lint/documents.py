@@ -155,7 +155,8 @@ def gather(sources: Iterable[Source], files: Files) -> Files:
             known = source.asked or error.line is not None
             kind = "unreadable" if known else "other"
             found = [Document(kind, source.path, refused=error)]
-            if source.asked:
+            # Hooks name all files that changed, templates among them.
+            if source.asked and not error.template:
                 place = Location(source.path, error.line, error.column)
                 files.unread.append(f"{place}: {error.reason}")
         for document in found:

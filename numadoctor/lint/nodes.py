@@ -21,7 +21,7 @@ class Refused(Exception):
 
     :param reason: what is wrong, for a person, without the place
     :param line: where, counted from 1; None where the whole file is meant
-    :param hint: what helps
+    :param hint: what helps, for a template: that is no fault of the file
     """
 
     def __init__(
@@ -29,6 +29,11 @@ class Refused(Exception):
     ) -> None:
         super().__init__(reason, line, column)
         self.reason, self.line, self.column, self.hint = reason, line, column, hint
+
+    @property
+    def template(self) -> bool:
+        """Whether it is a file from which another one is made first."""
+        return bool(self.hint)
 
 
 class Unsettled(Undecided):

@@ -135,6 +135,14 @@ def test_a_bad_file_is_told_with_its_place(tmp_path: Path, name: str) -> None:
     assert told in " ".join(output.split())
 
 
+def test_a_template_is_not_decided_and_stops_nobody(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("apiVersion: v1\nkind: Pod\n{{- if .Values.x }}\nspec: {}\n")
+    code, output, errors = lint(tmp_path, "a.yaml")
+    assert (code, errors) == (0, "")
+    assert "helm template" in output
+    assert lint(tmp_path, "a.yaml", "--strict")[0] == 3
+
+
 def test_what_aliases_multiply_is_never_built(tmp_path: Path) -> None:
     (tmp_path / "bomb.yaml").write_text(BOMB)
     code, output, errors = lint(tmp_path, "bomb.yaml", memory=1000)
