@@ -17,7 +17,7 @@ from numadoctor.model import (
     skip,
     warn,
 )
-from numadoctor.model.placement import Placement
+from numadoctor.model.placement import Placement, Policy
 from numadoctor.model.units import amount
 from numadoctor.placement.examination import Examination
 
@@ -135,11 +135,21 @@ def _far(found: Examination, judged: list[_Judged], who: str) -> Iterator[Findin
     groups: dict[tuple[str, frozenset[int], bool], list[_Judged]] = {}
     for one in judged:
         if one.off > threshold("off-node"):
-            meant = names_nodes(one.placement.policy)
+            meant = _is_meant(found, one.placement.policy)
             key = subject_of(found, one.placement), one.near, meant
             groups.setdefault(key, []).append(one)
     for (subject, near, meant), alike in groups.items():
         yield _far_finding(found, subject, near, meant, alike, who)
+
+
+def _is_meant(found: Examination, policy: Policy | None) -> bool:
+    """Whether somebody spread it, or put it on memory without CPUs, on purpose.
+
+    A bind to the node of another socket is a mistake as often as not.
+    """
+    if policy is None or not names_nodes(policy):
+        return False
+    return "interleave" in policy.mode or not host_nodes(found.host).intersection(policy.nodes)
 
 
 def _far_finding(
@@ -165,6 +175,8 @@ def _far_finding(
             subject=subject,
             evidence=evidence[:6],
         )
+    if names_nodes(largest.policy) and largest.policy:
+        message += f"; its policy is {largest.policy.text}"
     tell = fail if max(one.off for one in alike) > threshold("off-node-most") else warn
     there = sorted(set(largest.by_node) - near)
     return tell(
@@ -272,8 +284,8 @@ def memory_near_cpus(host: "Host", target: Target) -> Iterator[Finding]:
         operator), or when the node was full at that moment.
 
     When it is harmless
-        Where a policy asks for those nodes, that is told (info). Memory that serves GPUs is
-        judged against their nodes instead (P001). A process that may run everywhere has no
+        Where it was interleaved on purpose, or put on memory without CPUs, that is told
+        (info). Memory that serves GPUs is judged against their nodes instead (P001). A process that may run everywhere has no
         near node.
 
     Fix
