@@ -285,8 +285,8 @@ def memory_near_cpus(host: "Host", target: Target) -> Iterator[Finding]:
 
     When it is harmless
         Where it was interleaved on purpose, or put on memory without CPUs, that is told
-        (info). Memory that serves GPUs is judged against their nodes instead (P001). A process that may run everywhere has no
-        near node.
+        (info). Memory that serves GPUs is judged against their nodes instead (P001). A
+        process that may run everywhere has no near node.
 
     Fix
         Bind CPUs and memory before the start (numactl --cpunodebind --membind), or move
