@@ -180,7 +180,7 @@ def library_pages(host: "Host", target: Target) -> Iterator[Finding]:
         None is needed.
 
     Source
-        Documentation/admin-guide/mm/numa_memory_policy.rst, "page cache"; mm/filemap.c
+        proc_pid_numa_maps(5); filemap_alloc_folio() in mm/filemap.c
     """
     found = looked_at(host, target)
     near, because = _bound_to(found)
@@ -262,7 +262,7 @@ def memory_of_devices(host: "Host", target: Target) -> Iterator[Finding]:
 
     Source
         Documentation/admin-guide/mm/numaperf.rst; Documentation/ABI/testing/
-        sysfs-kernel-mm-memory-tiers; NVIDIA driver README, "Coherent GPU memory"
+        sysfs-kernel-mm-memory-tiers; numa_status of NVIDIA's driver (nv-procfs.c)
     """
     special = {n.id: n for n in host.topology.nodes if n.kind in (NodeKind.GPU, NodeKind.CXL)}
     if not special:
