@@ -94,7 +94,11 @@ def _gres(host: "Host | None", file: str, records: list[dict[str, Setting]]) -> 
             wrong += 1
             cause = f"The machine has {len(host.topology.online_cpus)} CPUs online."
             yield _bad_cores(file, setting, f"core {max(members)} is not there", cause)
-        if members:
+        if not members:
+            wrong += 1
+            cause = "Without ids Slurm knows of no core that is near."
+            yield _bad_cores(file, setting, "no list of cores", cause)
+        else:
             nodes = record["nodename"].value.text if "nodename" in record else ""
             cores.setdefault((nodes, frozenset(members)), setting.value)
     for (one, first), (other, second) in combinations(islice(cores.items(), _MOST), 2):
