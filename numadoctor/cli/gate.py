@@ -165,8 +165,7 @@ class Gate:
         from numadoctor.cli.formats import exit_code_of, render
         from numadoctor.engine.settle import settle, today
 
-        if self._found:
-            report = replace(report, remarks=(*report.remarks, f"settings: {self.config.file}"))
+        report = replace(report, remarks=(*report.remarks, *self._about_settings()))
         report = settle(report, self.config, self._baseline, today())
         outputs = list(self.outputs)
         if self.write_baseline:
@@ -184,6 +183,18 @@ class Gate:
         )
         shown = next((name for name, file in outputs if file is None), "text")
         return exit_code_of(shown, report)
+
+    def _about_settings(self) -> list[str]:
+        """Where settings were found, and what in them is of no use."""
+        remarks = [f"settings: {self.config.file}"] if self._found else []
+        known = {word for check in self.catalogue for word in (check.id, check.name)}
+        for what, word in (
+            *(("waiver", waiver.id) for waiver in self.config.waivers),
+            *(("severity", word) for word in self.config.severities),
+        ):
+            if word.upper() not in known and word.lower() not in known:
+                remarks.append(f"{what} of {word}: there is no such check")
+        return remarks
 
 
 def _words(values: tuple[str, ...]) -> list[str]:

@@ -146,6 +146,17 @@ def test_an_expired_waiver(run: Run) -> None:
     assert "expired on 2020-12-31" in done.out
 
 
+def test_words_of_the_settings_that_stand_for_nothing_are_told(run: Run) -> None:
+    Path("numadoctor.toml").write_text(
+        "[severities]\nK00l = 'low'\nswap = 'low'\n"
+        "[[waivers]]\nid = 'numa-balancng'\nreason = 'x'\n"
+    )
+    done = run(*FIT)
+    assert "severity of K00l: there is no such check" in done.out
+    assert "waiver of numa-balancng: there is no such check" in done.out
+    assert "swap" not in done.out
+
+
 def test_what_the_command_line_says_goes_before_the_settings(run: Run) -> None:
     Path("numadoctor.toml").write_text('select = ["K"]\nfail-on = "never"\n')
     command = ["check", "--sysroot", "sample:container-docker"]
