@@ -113,6 +113,8 @@ class Gate:
 
         if self.config_file and self.no_config:
             raise click.UsageError("--config and --no-config exclude each other.")
+        if self.write_baseline and self.write_baseline in (file for _, file in self.outputs):
+            raise click.UsageError(f"{self.write_baseline}: a report and the baseline in one file.")
         try:
             self.config, self._found = self._read_config()
             self._baseline = self._read_baseline()

@@ -188,6 +188,9 @@ def test_bad_settings_are_one_line(run: Run, text: str, message: str) -> None:
 def test_files_that_are_not_there(run: Run) -> None:
     assert "no.toml: cannot be read: No such file" in error(run(*FIT, "--config", "no.toml"))
     assert "no.json: cannot be read: No such file" in error(run(*FIT, "--baseline", "no.json"))
+    assert "a report and the baseline in one file" in error(
+        run(*FIT, "-o", "json=b", "--write-baseline", "b")
+    )
     assert "exclude each other" in error(run(*FIT, "--config", "x", "--no-config"))
 
 
