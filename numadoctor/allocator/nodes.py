@@ -6,9 +6,9 @@ from math import gcd
 from typing import NamedTuple
 
 from numadoctor.host import Host
-from numadoctor.host.parsers import parse_weight
+from numadoctor.host.parsers import parse_meminfo, parse_weight
 from numadoctor.kernel.nodemask import to_text
-from numadoctor.model import Missing, Node, NodeKind, Topology
+from numadoctor.model import Missing, Node, NodeKind, Topology, Undecided
 
 WEIGHTS = "/sys/kernel/mm/mempolicy/weighted_interleave"
 
@@ -108,15 +108,21 @@ def _scaled(rates: Mapping[int, int], least: int, scale: int) -> dict[int, int]:
     return {node: min(max(round(rate / least * scale), 1), 255) for node, rate in rates.items()}
 
 
-def free_for_bind(node: Node) -> int | None:
+def free_for_bind(host: Host, node: Node) -> int | None:
     """Bytes that a bound allocation can get of a node: free, and page cache that can be dropped.
 
     MPOL_BIND does not spill to other nodes: when this is used up, the kernel
     reclaims, and then kills. None when it is not known.
     """
-    if node.free_bytes is None:
+    try:
+        meminfo = host.parse(f"/sys/devices/system/node/node{node.id}/meminfo", parse_meminfo)
+    except Undecided:
         return None
-    return node.free_bytes + (node.file_bytes or 0)
+    if "MemFree" not in meminfo:
+        return None
+    # FilePages counts shared memory too, which cannot be dropped.
+    cache = meminfo.get("Active(file)", 0) + meminfo.get("Inactive(file)", 0)
+    return meminfo["MemFree"] + cache
 
 
 __all__ = [

@@ -52,7 +52,7 @@ def _machine(host: Host, length: int) -> Finding | None:
 def _bound_nodes(host: Host, length: int, bound: Iterable[int] | None) -> Finding | None:
     nodes = tuple(bound or ())
     found = [node for node in host.topology.nodes if node.id in nodes]
-    free = [free_for_bind(node) for node in found]
+    free = [free_for_bind(host, node) for node in found]
     if not found or None in free or length <= (room := sum(filter(None, free))):
         return None
     return fail(

@@ -1,5 +1,7 @@
 """Which nodes a pool gets, and with which weights."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from numadoctor.allocator.nodes import (
     bandwidth_weights,
     choose_nodes,
+    free_for_bind,
     kernel_weights,
     reduce_weights,
 )
@@ -86,3 +89,23 @@ def test_expected_shares() -> None:
     assert expected_shares("interleave", (0, 8), {}) == {0: 0.5, 8: 0.5}
     assert expected_shares("weighted-interleave", (0, 1), {0: 3, 1: 1}) == {0: 0.75, 1: 0.25}
     assert expected_shares("bind", (0,), {}) == {}
+
+
+def test_shared_memory_is_no_room_for_a_bound_pool(scratch: Path) -> None:
+    meminfo = scratch / "sys/devices/system/node/node0/meminfo"
+    meminfo.parent.mkdir(parents=True)
+    (meminfo.parents[1] / "online").write_text("0\n")
+    counts = {
+        "MemTotal": 1000,
+        "MemFree": 100,
+        "FilePages": 600,
+        "Shmem": 500,
+        "Active(file)": 40,
+        "Inactive(file)": 50,
+    }
+    meminfo.write_text("".join(f"Node 0 {name}: {kb} kB\n" for name, kb in counts.items()))
+    host = Host(open_root(str(scratch)))
+    (node,) = host.topology.nodes
+    assert free_for_bind(host, node) == 190 * 1024
+    meminfo.write_text("Node 0 MemTotal: 1000 kB\n")
+    assert free_for_bind(Host(open_root(str(scratch))), node) is None

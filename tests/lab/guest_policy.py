@@ -207,9 +207,19 @@ def refused(nodes: Sequence[int]) -> dict[str, Any]:
 
 def marked(seconds: float) -> dict[str, int]:
     """Pages of the default policy while balancing marks them, by move_pages and by numa_maps."""
-    _BALANCING.write_text("1")
-    for name, value in (("scan_delay_ms", "1"), ("scan_period_min_ms", "20")):
-        (Path("/sys/kernel/debug/sched/numa_balancing") / name).write_text(value)
+    tunables = Path("/sys/kernel/debug/sched/numa_balancing")
+    hasty = {"scan_delay_ms": "1", "scan_period_min_ms": "20"}
+    former = {name: (tunables / name).read_text() for name in hasty}
+    try:
+        for name, value in hasty.items():
+            (tunables / name).write_text(value)
+        return _marked(seconds)
+    finally:
+        for name, value in former.items():
+            (tunables / name).write_text(value)
+
+
+def _marked(seconds: float) -> dict[str, int]:
     pages = Pages(1024).touch()
     end, absent = time.monotonic() + seconds, 0
     while not absent and time.monotonic() < end:
