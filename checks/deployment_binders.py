@@ -155,7 +155,7 @@ def _of_unit(unit: Unit) -> Iterator[Binder]:
             off=("systemd", f"# leave out {setting}"),
         )  # fmt: skip
     if policy and policy.value.text != "default":
-        setting = f"NUMAPolicy={policy.value.text}"
+        setting = f"NUMAPolicy={policy.value.shown}"
         yield Binder(
             "systemd", setting, str(policy.value.location), memory=True,
             off=("systemd", f"# leave out {setting}"),

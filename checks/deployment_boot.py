@@ -60,7 +60,7 @@ def boot_options(host: "Host | None", document: Document) -> Iterator[Finding]:
             finding = _judge_option(setting, document)
         except Undecided as error:
             finding = undecided(
-                error, f"{document.file} {setting.name.text}", setting.name.location
+                error, f"{document.file} {setting.name.shown}", setting.name.location
             )
         if finding:
             judged += 1

@@ -98,9 +98,10 @@ def cpus_bound_memory_not(host: "Host | None", document: Document) -> Iterator[F
                 location=bound[0].word.location,
             )
             return
+        bound[0].word.settled()
         nodes = _nodes_of(host, bound)
         yield warn(
-            f"{bound[0].by} {bound[0].word.settled()} binds the CPUs, and nothing the memory",
+            f"{bound[0].by} {bound[0].word.shown} binds the CPUs, and nothing the memory",
             subject=workload.name,
             cause="Memory is local only while the node has free pages; then it goes elsewhere.",
             evidence=seen(*(b.word for b in bound)),
@@ -127,7 +128,7 @@ def _unit_bound(host: "Host | None", document: Document) -> Iterator[Finding]:
     masks = [b for b in found if b.what == NODES]
     if policy and policy.value.text not in ("default", "local") and not masks:
         yield warn(
-            f"NUMAPolicy={policy.value.text} without NUMAMask= names no nodes",
+            f"NUMAPolicy={policy.value.shown} without NUMAMask= names no nodes",
             subject=subject,
             cause="systemd refuses the policy, or it acts on no node.",
             evidence=seen(policy.value),
@@ -149,7 +150,7 @@ def _unit_bound(host: "Host | None", document: Document) -> Iterator[Finding]:
     if any(binds_memory(workload) for workload in document.workloads):
         return
     yield warn(
-        f"{cpus[0].by}={cpus[0].word.text} binds the CPUs, and no NUMAPolicy= the memory",
+        f"{cpus[0].by}={cpus[0].word.shown} binds the CPUs, and no NUMAPolicy= the memory",
         subject=subject,
         cause="Memory is local only while the node has free pages; then it goes elsewhere.",
         evidence=seen(cpus[0].word),
@@ -301,7 +302,7 @@ def _against(
         there = frozenset(topology.online_cpus)
         missing = members - there
         if there and missing:
-            text = f"{cpus_text(missing)} of {binding.word.text} are not there, or offline"
+            text = f"{cpus_text(missing)} of {binding.word.shown} are not there, or offline"
             cause = f"The machine has {cpus_text(there)} online."
             to = f"{parsers.format_list(members & there)}" if members & there else ""
             yield _wrong(binding, subject, by, text, cause, to)
@@ -309,7 +310,7 @@ def _against(
     nodes = {node.id: node for node in topology.nodes}
     missing = members - set(nodes)
     if missing:
-        text = f"{nodes_text(missing)} of {binding.word.text} are not there"
+        text = f"{nodes_text(missing)} of {binding.word.shown} are not there"
         cause = f"The machine has {nodes_text(nodes)}."
         if missing & set(topology.online_cpus):
             cause += " The numbers look like CPUs."
@@ -331,7 +332,7 @@ def _cpus_for_nodes(
         if binding.what == NODES and len(members) > _MANY_NODES and members in cpus:
             yield _wrong(
                 binding, subject, by,
-                f"{binding.word.text} are the CPUs, given where nodes are expected",
+                f"{binding.word.shown} are the CPUs, given where nodes are expected",
                 "Few machines have so many nodes; the container or program is refused.",
                 "# the nodes of these CPUs: numactl --hardware",
             )  # fmt: skip
@@ -349,8 +350,8 @@ def _outside(
                 words = cpus_text if inner.what == CPUS else nodes_text
                 yield _wrong(
                     inner, subject, by,
-                    f"{words(beyond)} of {inner.word.text} not allowed here: {outer.by} holds "
-                    f"{outer.word.text}",
+                    f"{words(beyond)} of {inner.word.shown} not allowed here: {outer.by} holds "
+                    f"{outer.word.shown}",
                     "It is answered EINVAL, though the machine may have what is named.",
                     f"{parsers.format_list(allowed | members)}\n"
                     f"# {outer.by} in line {outer.word.line}, or fewer in line {inner.word.line}",

@@ -71,7 +71,7 @@ def one_bind_for_all_gpus(host: "Host | None", document: Document) -> Iterator[F
             return
         if host is None:
             yield unknown(
-                f"{bound.by} {bound.word.text} for {number} GPUs, whose nodes are not known",
+                f"{bound.by} {bound.word.shown} for {number} GPUs, whose nodes are not known",
                 subject=workload.name,
                 cause="Compare with the machine: --sysroot.",
                 evidence=seen(bound.word, word),
@@ -115,7 +115,7 @@ def _compared(
     gpus = sorted((d for d in host.topology.devices if d.kind == "gpu"), key=lambda d: d.address)
     if not gpus:
         return unknown(
-            f"{bound.by} {bound.word.text} for {count(number, 'GPU')}, and the machine shows none",
+            f"{bound.by} {bound.word.shown} for {count(number, 'GPU')}, and the machine shows none",
             subject=workload.name,
             evidence=seen(bound.word, word),
             location=bound.word.location,
@@ -124,14 +124,14 @@ def _compared(
     elsewhere = [gpu for gpu in chosen if gpu.node is not None and gpu.node not in node]
     if not elsewhere:
         return passed(
-            f"{bound.by} {bound.word.text}: its GPUs are on {nodes_text(node)}",
+            f"{bound.by} {bound.word.shown}: its GPUs are on {nodes_text(node)}",
             subject=workload.name,
             evidence=[*seen(bound.word, word), *_nodes_evidence(chosen)],
             location=bound.word.location,
         )
     others = sorted({gpu.node for gpu in elsewhere if gpu.node is not None})
     return warn(
-        f"{bound.by} {bound.word.text} binds all workers to {nodes_text(node)}, and "
+        f"{bound.by} {bound.word.shown} binds all workers to {nodes_text(node)}, and "
         f"{count(len(elsewhere), 'GPU')} of {len(chosen)} are on {nodes_text(others)}",
         subject=workload.name,
         cause="Their buffers are remote, and all traffic goes through one memory controller.",
@@ -154,7 +154,7 @@ def _moved(workload: Workload, bound: Binding, nodes: list[int]) -> list[Fix]:
     """The node that all GPUs are on, where there is one."""
     if len(nodes) != 1:
         return []
-    text = f"{nodes[0]}\n# {bound.by}, instead of {bound.word.text} in line {bound.word.line}"
+    text = f"{nodes[0]}\n# {bound.by}, instead of {bound.word.shown} in line {bound.word.line}"
     return [in_file(bound.word, text, by=launcher(workload))]
 
 

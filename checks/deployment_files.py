@@ -78,11 +78,13 @@ def file_understood(host: "Host | None", document: Document) -> Iterator[Finding
     repeated = list(islice(_repeated(document.content), _MOST_TOLD)) if _is_yaml(document) else []
     for word in repeated:
         yield warn(
-            f'"{word.text}" stands twice in one mapping; the last value holds, or none',
-            subject=f"{document.subject} key {word.text}",
+            f'"{word.shown}" stands twice in one mapping; the last value holds, or none',
+            subject=f"{document.subject} key {word.shown}",
             cause="Strict readers (kubectl among them) refuse the file.",
             evidence=[Evidence(str(word.location), word.text)],
-            fixes=[in_file(word, f"# remove {word.text} of line {word.line}, or the one above it")],
+            fixes=[
+                in_file(word, f"# remove {word.shown} of line {word.line}, or the one above it")
+            ],
             location=word.location,
         )
     broken = [workload for workload in document.workloads if workload.refused]

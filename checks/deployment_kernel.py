@@ -224,7 +224,7 @@ def sysctl_harms_placement(host: "Host | None", document: Document) -> Iterator[
 
 
 def _set(setting: Setting, value: str) -> Fix:
-    text = f"{setting.name.text} = {value}\n# instead of line {setting.name.line}"
+    text = f"{setting.name.shown} = {value}\n# instead of line {setting.name.line}"
     return Fix("any", text, needs_root=True, persists=True)
 
 
@@ -292,7 +292,7 @@ def _numa_stat(setting: Setting, value: int, subject: str) -> Finding:
 
 def _fine(setting: Setting, value: int, subject: str, what: str) -> Finding:
     return passed(
-        f"{setting.name.text} = {value}: {what}",
+        f"{setting.name.shown} = {value}: {what}",
         subject=subject,
         evidence=seen(setting.name, setting.value),
         location=setting.value.location,

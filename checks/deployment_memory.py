@@ -90,7 +90,7 @@ def locked_memory(host: "Host | None", document: Document) -> Iterator[Finding]:
         at = workload.memlock or why
         how = f"may lock {amount(limit)}" if limit is not None else "has no limit of its own"
         yield warn(
-            f"{why.text[:60]} registers or locks memory, and the workload {how}",
+            f"{why.shown} registers or locks memory, and the workload {how}",
             subject=workload.name,
             cause="Beyond RLIMIT_MEMLOCK (8 MiB unless set) registering is answered ENOMEM.",
             evidence=seen(why, workload.memlock),
@@ -189,7 +189,7 @@ def shared_memory(host: "Host | None", document: Document) -> Iterator[Finding]:
             )
             return
         yield warn(
-            f"{several.text[:40]}: several GPUs, and {amount(given)} of /dev/shm",
+            f"{several.shown}: several GPUs, and {amount(given)} of /dev/shm",
             subject=workload.name,
             cause="What does not fit ends the worker that touches it with SIGBUS.",
             evidence=seen(several, workload.shm),
@@ -266,9 +266,9 @@ def _judge_huge(host: "Host | None", pod: Pod, container: Workload) -> Iterator[
     for name, word in container.requests.items():
         if _HUGE.fullmatch(name) and name not in container.limits:
             yield _wrong_huge(
-                container, word, f"{name}: {word.text} requested, and no limit",
+                container, word, f"{name}: {word.shown} requested, and no limit",
                 "The API server refuses the pod: of huge pages both must be the same.",
-                f"limits: {{{name}: {word.text}}}",
+                f"limits: {{{name}: {word.shown}}}",
             )  # fmt: skip
     limits = {name: word for name, word in container.limits.items() if _HUGE.fullmatch(name)}
     for name, word in limits.items():
@@ -276,9 +276,9 @@ def _judge_huge(host: "Host | None", pod: Pod, container: Workload) -> Iterator[
         request = container.requests.get(name, word)
         if quantity(request) != limit:
             yield _wrong_huge(
-                container, request, f"{name}: {request.text} requested, {word.text} the limit",
+                container, request, f"{name}: {request.shown} requested, {word.shown} the limit",
                 "The API server refuses the pod: of huge pages both must be the same.",
-                f"{name}: {word.text}",
+                f"{name}: {word.shown}",
             )  # fmt: skip
         elif not {"cpu", "memory"} & set(container.requests):
             yield _wrong_huge(
@@ -288,19 +288,20 @@ def _judge_huge(host: "Host | None", pod: Pod, container: Workload) -> Iterator[
             )  # fmt: skip
         elif (volume := _larger_volume(pod, name, limit)) is not None:
             yield _wrong_huge(
-                container, volume, f"a volume of {volume.text}, and {name}: {word.text} the limit",
+                container, volume,
+                f"a volume of {volume.shown}, and {name}: {word.shown} the limit",
                 "Touching more than the limit ends the process with SIGBUS.",
-                f"sizeLimit: {word.text}",
+                f"sizeLimit: {word.shown}",
             )  # fmt: skip
         elif host is not None and (pool := _pool(host, name)) < limit:
             yield _wrong_huge(
-                container, word, f"{name}: {word.text}, and a pool of {amount(pool)}",
+                container, word, f"{name}: {word.shown}, and a pool of {amount(pool)}",
                 "The pod is not scheduled there, or waits for pages.",
                 "# hugepagesz=2M hugepages=N on the kernel command line of the node",
             )  # fmt: skip
         else:
             yield passed(
-                f"{name}: {word.text}, requested and limited alike",
+                f"{name}: {word.shown}, requested and limited alike",
                 subject=container.name,
                 evidence=seen(word),
                 location=word.location,

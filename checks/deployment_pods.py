@@ -81,12 +81,12 @@ def _judge_pod(pod: Pod, containers: list[Workload], static: bool) -> Finding:
             if limit is None or request is None:
                 return _unaligned(told, container, container.at, f"no {resource} limit", resource)
             if quantity(limit) != quantity(request):
-                text = f"{resource}: {request.text} requested, {limit.text} the limit"
+                text = f"{resource}: {request.shown} requested, {limit.shown} the limit"
                 return _unaligned(told, container, request, text, resource)
     for container in containers:
         cpus = container.limits["cpu"]
         if container.gpus and (quantity(cpus) or 0) % 1:
-            return _unaligned(told, container, cpus, f"cpu: {cpus.text} is no whole number", "cpu")
+            return _unaligned(told, container, cpus, f"cpu: {cpus.shown} is no whole number", "cpu")
     return passed(
         "Guaranteed, with whole CPUs: the static managers align it",
         subject=pod.name,
@@ -157,7 +157,7 @@ def kubelet_nodes(host: "Host | None", document: Document) -> Iterator[Finding]:
     option = root.word("topologyManagerPolicyOptions", _OPTION)
     try:
         limit = int(option.settled()) if option else _LIMIT
-        name = policy.settled() if policy else "none"
+        name = policy.settled().strip() if policy else "none"
     except ValueError:
         assert option is not None
         yield fail(
@@ -337,8 +337,8 @@ def _nodes_reserved(host: "Host | None", file: str, entries: list[Mapping]) -> I
         word = entry.word("numaNode")
         if word and word.settled().isdecimal() and int(word.text) not in there:
             yield fail(
-                f"reservedMemory for node {word.text}, which the machine lacks",
-                subject=f"{file} node {word.text}",
+                f"reservedMemory for node {word.shown}, which the machine lacks",
+                subject=f"{file} node {word.shown}",
                 cause=f"The kubelet does not start; the machine has {nodes_text(there)}.",
                 evidence=seen(word),
                 fixes=[_kubelet_fix(f"numaNode: {parsers.format_list([min(there)])}", word)],

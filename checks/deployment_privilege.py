@@ -64,7 +64,7 @@ def less_privilege_is_enough(host: "Host | None", document: Document) -> Iterato
         for word in workload.added:
             if capability(word.settled()) in _TOO_MUCH:
                 yield warn(
-                    f"capability {word.text}: memory policies need SYS_NICE at most",
+                    f"capability {word.shown}: memory policies need SYS_NICE at most",
                     subject=workload.name,
                     cause="It opens mounts, devices and more of the machine besides.",
                     evidence=seen(word),

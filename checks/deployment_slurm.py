@@ -105,12 +105,12 @@ def _gres(host: "Host | None", file: str, records: list[dict[str, Setting]]) -> 
         if one[0] == other[0] and one[1] & other[1]:
             wrong += 1
             yield warn(
-                f"Cores={first.text} and Cores={second.text} overlap, and are not the same",
-                subject=f"{file} cores {second.text}",
+                f"Cores={first.shown} and Cores={second.shown} overlap, and are not the same",
+                subject=f"{file} cores {second.shown}",
                 cause="GPUs of one node have the same cores, GPUs of two have none in common.",
                 evidence=seen(first, second),
                 fixes=[
-                    in_file(second, f"Cores={first.text}", f"or other cores, line {second.line}")
+                    in_file(second, f"Cores={first.shown}", f"or other cores, line {second.line}")
                 ],
                 location=second.location,
             )
@@ -143,8 +143,8 @@ def _no_cores(file: str, name: Setting) -> Finding:
 
 def _bad_cores(file: str, setting: Setting, message: str, cause: str) -> Finding:
     return fail(
-        f"{setting.name.text}={setting.value.text}: {message}",
-        subject=f"{file} cores {setting.value.text}",
+        f"{setting.name.shown}={setting.value.shown}: {message}",
+        subject=f"{file} cores {setting.value.shown}",
         cause=cause,
         evidence=seen(setting.value),
         fixes=[Fix("slurm", "AutoDetect=nvml\n# instead of Cores=", True, True, True)],
@@ -165,7 +165,7 @@ def _task_plugin(file: str, records: list[dict[str, Setting]]) -> Iterator[Findi
                 yield undecided(error, f"{file} TaskPlugin", setting.value.location)
         elif "affinity" in text or "cgroup" in text:
             yield passed(
-                f"TaskPlugin={setting.value.text} binds tasks",
+                f"TaskPlugin={setting.value.shown} binds tasks",
                 subject=f"{file} TaskPlugin",
                 evidence=seen(setting.value),
                 location=setting.value.location,
@@ -184,7 +184,7 @@ def _task_plugin(file: str, records: list[dict[str, Setting]]) -> Iterator[Findi
 
 def _unbound(file: str, setting: Setting) -> Finding:
     return warn(
-        f"TaskPlugin={setting.value.text}: tasks are not bound to the CPUs they were given",
+        f"TaskPlugin={setting.value.shown}: tasks are not bound to the CPUs they were given",
         subject=f"{file} TaskPlugin",
         cause="They run on all CPUs of the machine, and their memory comes from anywhere.",
         evidence=seen(setting.value),

@@ -82,8 +82,8 @@ class Need:
     def text(self) -> str:
         """The option, variable or program, as a person would name it."""
         if self.trigger.kind == "variable":
-            return f"{self.trigger.pattern}={self.word.text}"
-        return self.word.text[:60].rpartition("/")[2] or self.word.text[:60]
+            return f"{self.trigger.pattern}={self.word.shown}"
+        return self.word.shown.rpartition("/")[2] or self.word.shown
 
 
 def needs(workload: Workload) -> list[Need]:

@@ -27,6 +27,8 @@ class Refused(Exception):
     def __init__(
         self, reason: str, line: int | None = None, column: int | None = None, hint: str = ""
     ) -> None:
+        # It may quote the file, which may have lines where a message has none.
+        reason = " ".join(reason.replace("\\\n", " ").split())
         super().__init__(reason, line, column)
         self.reason, self.line, self.column, self.hint = reason, line, column, hint
 
@@ -81,6 +83,11 @@ class Word(Node):
         """Whether a part of it is filled in later: a variable, a template, a specifier."""
         return _OPEN.search(self.text) is not None
 
+    @property
+    def shown(self) -> str:
+        """The text for a message: on one line, and short."""
+        return " ".join(self.text[:200].split())[:60]
+
     def settled(self) -> str:
         """The text.
 
@@ -89,7 +96,7 @@ class Word(Node):
         if self.open:
             raise Unsettled(
                 self.location,
-                f'"{self.text[:60]}" is filled in later',
+                f'"{self.shown}" is filled in later',
                 "render the file first (helm template, docker compose config) and lint the result",
             )
         return self.text

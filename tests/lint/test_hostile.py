@@ -34,8 +34,11 @@ def lint(files: dict[str, bytes], machine: Host | None = None, *, static: bool =
 
 
 def crashes(report: Report) -> list[str]:
+    """Checks that crashed, and messages that no line or screen holds."""
     return [
-        f"{f.id}: {f.message} {f.evidence}" for f in report.findings if f.status is Status.ERROR
+        f"{f.id}: {f.message} {f.evidence}"
+        for f in report.findings
+        if f.status is Status.ERROR or "\n" in f.message or len(f.message) > 1000
     ]
 
 
