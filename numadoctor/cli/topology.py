@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     multiple=True,
     type=click.Path(),
     help="Read what was pasted from nvidia-smi topo -m, numactl -H, lscpu, rocm-smi --showtopo, "
-    "lstopo --of xml, an NCCL topology file or the kubelet's log, alone or in the text of an issue; - is standard "
-    "input. May be given several times, and with --sysroot.",
+    "lstopo --of xml, an NCCL topology file or the kubelet's log, alone or in the text of an "
+    "issue; - is standard input. May be given several times, and with --sysroot.",
 )
 @output_option(("text", "json", "svg"))
 def command(
