@@ -119,7 +119,9 @@ def test_what_no_rule_opens_is_told() -> None:
 
 rules = st.fixed_dictionaries(
     {
-        "names": st.lists(st.sampled_from([*CALLS, "read"]), max_size=3),
+        # Of these six alone: rules that libseccomp does not take together for another
+        # call are not mended by one for these.
+        "names": st.lists(st.sampled_from(CALLS), max_size=3),
         "action": st.sampled_from([ALLOW, ERRNO, "SCMP_ACT_TRAP"]),
     },
     optional={
