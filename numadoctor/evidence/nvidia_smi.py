@@ -6,6 +6,7 @@ counted from the left, and what is left over is placed only where that is certai
 """
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -44,9 +45,16 @@ class _Item(NamedTuple):
 
 
 class _Header(NamedTuple):
+    """The header.
+
+    ``edge`` is where a terminal may have cut all lines, unseen: no line goes further,
+    nor as far as another label would stand.
+    """
+
     line: Line
     devices: tuple[_Item, ...]
     labels: tuple[_Item, ...]
+    edge: int
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -96,7 +104,7 @@ def parse(lines: Sequence[Line]) -> Pasted:
     :raises Refused: it is wrapped or cut, or its cells contradict each other
     """
     at = next(number for number in range(len(lines)) if _is_header(lines, number))
-    header = _header(lines[at])
+    header = _header(lines[at], lines[at + 1 :])
     rows = dict(_rows(header, lines[at + 1 :]))
     notes = [
         (line.number, f"the program says that it does not tell all: {line.text.strip()}")
@@ -128,7 +136,7 @@ def parse(lines: Sequence[Line]) -> Pasted:
     )
 
 
-def _header(line: Line) -> _Header:
+def _header(line: Line, below: Sequence[Line]) -> _Header:
     text = line.text.expandtabs(8)
     items = [_Item(" ".join(m[0].split()), m.start()) for m in _ITEM.finditer(text)]
     labels = [item for item in items if item.text in _LABELS]
@@ -145,7 +153,15 @@ def _header(line: Line) -> _Header:
     for some in (devices, labels):
         if len({item.text for item in some}) != len(some):
             raise Refused(line.number, f"a column stands twice: the header is cut; {_ADVICE}")
-    return _Header(line, tuple(devices), tuple(labels))
+    names = {item.text for item in devices}
+    rows = [
+        row.text.expandtabs(8).rstrip() for row in below if row.words[:1] and row.words[0] in names
+    ]
+    end = len(text.rstrip())
+    longest = max([end, *map(len, rows)])
+    # A further label would have stood at the next tab stop.
+    edge = longest if longest < (end // 8 + 1) * 8 else sys.maxsize
+    return _Header(line, tuple(devices), tuple(labels), edge)
 
 
 def _rows(header: _Header, lines: Sequence[Line]) -> Iterator[tuple[str, _Row]]:
@@ -202,8 +218,9 @@ def _row(header: _Header, line: Line) -> _Row:
     placed = _placed(header, relations, rest)
     values = placed or {label.text: None for label in header.labels}
     told = [label for label, value in values.items() if value]
-    if line.open and told and values[told[-1]] != "N/A":
-        # No line end follows: the last figure may be the start of a longer one.
+    at_edge = len(text.rstrip()) >= header.edge
+    if (line.open or at_edge) and told and values[told[-1]] != "N/A":
+        # What follows was cut: the last figure may be the start of a longer one.
         values[told[-1]] = None
     return _Row(
         line,

@@ -104,6 +104,8 @@ def ids(line: int, text: str, what: str) -> tuple[int, ...]:
 
     :raises Refused: it is not one
     """
+    if text.strip().startswith(",") or text.strip().endswith(","):
+        raise Refused(line, f"{what}: it ends in a comma: a cut or wrapped line?")
     try:
         return parsers.parse_list(text.encode())
     except ParseError as error:
