@@ -12,7 +12,7 @@ from typing import NamedTuple
 MOST_SEARCHED = 16
 """With more GPUs than this groups are filled greedily (``greedy``)."""
 
-MOST_STEPS = 2_000_000
+MOST_STEPS = 500_000
 """Kinds of groups that are tried in one search; a search that ends here is not proven."""
 
 Counts = tuple[int, ...]
@@ -179,7 +179,7 @@ def _overflow(problem: Problem, groups: Sequence[Counts]) -> int:
     for group in groups:
         nodes = homes(problem, group)
         for node in nodes:
-            wanted[node] = wanted.get(node, 0) + problem.pool // len(nodes)
+            wanted[node] = wanted.get(node, 0) + -(-problem.pool // len(nodes))
     return sum(max(0, size - problem.room.get(node, 0)) for node, size in wanted.items())
 
 
@@ -195,20 +195,42 @@ class _Search:
         self.parts = [part for part, _ in kinds]
         self.least = _suffix_minima(self.parts)
         self.crowding = _least_crowding(problem)
+        known = [one.node for one in problem.classes if one.node is not None]
+        self.members = {
+            node: [at for at, one in enumerate(problem.classes) if one.node == node]
+            for node in known
+        }
+        self.overflow = _least_overflow(problem)
+        self.step = min((*problem.distances.values(), problem.far))
         self.best: Cost | None = None
         self.found: tuple[Counts, ...] = ()
         self.compared = self.steps = 0
 
     def run(self) -> Division:
+        self._begin()
         self._descend(0, tuple(one.number for one in self.problem.classes), [])
         assert self.best is not None
         return Division(self.found, self.best, self.steps <= MOST_STEPS, self.compared)
+
+    def _begin(self) -> None:
+        """Something to beat: each group the kind that leaves the most hope, in any order."""
+        left, chosen = tuple(one.number for one in self.problem.classes), list[int]()
+        for missing in reversed(range(self.problem.groups)):
+            fitting = [
+                (self._bound([*chosen, at], rest, missing, 0), at, rest)
+                for at, kind in enumerate(self.kinds)
+                if min(rest := tuple(map(int.__sub__, left, kind))) >= 0
+            ]
+            self.best, at, left = min(fitting)
+            chosen.append(at)
+        self.found = tuple(self.kinds[at] for at in chosen)
+        self.compared = 1
 
     def _descend(self, first: int, left: Counts, chosen: list[int]) -> None:
         missing = self.problem.groups - len(chosen)
         if not missing:
             self.compared += 1
-            total = self._bound(chosen, 0, 0)
+            total = self._bound(chosen, left, 0, 0)
             if self.best is None or total < self.best:
                 self.best, self.found = total, tuple(self.kinds[at] for at in chosen)
             return
@@ -219,22 +241,35 @@ class _Search:
             kind = self.kinds[at]
             if any(map(int.__gt__, kind, left)):
                 continue
-            bound = self._bound([*chosen, at], missing - 1, at)
+            rest = tuple(map(int.__sub__, left, kind))
+            bound = self._bound([*chosen, at], rest, missing - 1, at)
             if self.best is not None and bound >= self.best:
                 continue
-            rest = tuple(map(int.__sub__, left, kind))
             self._descend(at, rest, [*chosen, at])
 
-    def _bound(self, chosen: list[int], missing: int, at: int) -> Cost:
+    def _spanning(self, left: Counts, missing: int) -> int:
+        """How many of the missing groups must span nodes, since no node has enough left."""
+        size = self.problem.size
+        if size == 1:
+            return 0
+        whole = sum(sum(left[at] for at in places) // size for places in self.members.values())
+        return max(0, missing - whole)
+
+    def _bound(self, chosen: list[int], left: Counts, missing: int, at: int) -> Cost:
         """The cost of what is chosen, and at least that of what is missing."""
         parts = [self.parts[place] for place in chosen]
         partial = _cost(self.problem, [self.kinds[place] for place in chosen], parts)
         if not missing:
             return partial
-        least = self.least[at]
+        least, spanning = self.least[at], self._spanning(left, missing)
+        # A group on two nodes has the fewest pairs across them if it is all but one on one node.
+        apart = spanning * (self.problem.size - 1) * self.step
+        overflow = max(partial.overflow, self.overflow)
         return partial._replace(
-            spans=partial.spans + missing * least.spans,
-            distance=partial.distance + missing * least.distance,
+            impossible=overflow if self.problem.strict else 0,
+            overflow=overflow,
+            spans=partial.spans + max(missing * least.spans, spanning),
+            distance=partial.distance + max(missing * least.distance, apart),
             crowding=max(partial.crowding, self.crowding),
             bridges=partial.bridges + missing * least.bridges,
             no_nic=partial.no_nic + missing * least.no_nic,
@@ -247,6 +282,13 @@ def _suffix_minima(parts: Sequence[_Additive]) -> list[_Additive]:
     for part in reversed(parts):
         minima.append(_Additive(*map(min, part, minima[-1])) if minima else part)
     return minima[::-1]
+
+
+def _least_overflow(problem: Problem) -> int:
+    """What does not fit even if every byte of room is used."""
+    nodes = {node for one in problem.classes for node in one.homes}
+    room = sum(max(0, problem.room.get(node, 0)) for node in nodes)
+    return max(0, problem.groups * problem.pool - room)
 
 
 def _least_crowding(problem: Problem) -> int:
