@@ -104,7 +104,7 @@ def test_huge_pages_of_each_size(guest: Guest) -> None:
         assert found["attached"]["pages"] == each
 
 
-@on(*TWO)
+@guests.on(*TWO, quick=())
 @pytest.mark.parametrize("backing", ["posix", "sysv", "memfd"])
 def test_a_program_attaches_by_the_handle_alone(guest: Guest, backing: str) -> None:
     found = guest.run(inside.attached_by_a_program, backing, 4 * MIB)
