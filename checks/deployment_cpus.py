@@ -13,6 +13,7 @@ from numadoctor.lint.bindings import (
     bindings,
     binds_memory,
     of_unit,
+    places_pool,
 )
 from numadoctor.lint.documents import Document
 from numadoctor.lint.engines import is_engine
@@ -100,8 +101,9 @@ def cpus_bound_memory_not(host: "Host | None", document: Document) -> Iterator[F
             return
         bound[0].word.settled()
         nodes = _nodes_of(host, bound)
+        rest = "the memory but the pool" if places_pool(workload) else "the memory"
         yield warn(
-            f"{bound[0].by} {bound[0].word.shown} binds the CPUs, and nothing the memory",
+            f"{bound[0].by} {bound[0].word.shown} binds the CPUs, and nothing {rest}",
             subject=workload.name,
             cause="Memory is local only while the node has free pages; then it goes elsewhere.",
             evidence=seen(*(b.word for b in bound)),

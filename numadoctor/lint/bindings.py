@@ -57,7 +57,7 @@ def bindings(workload: Workload) -> list[Binding]:
 
 
 def binds_memory(workload: Workload) -> bool:
-    """Whether something in a workload sets the memory policy of the process, or of its pool."""
+    """Whether something in a workload sets the memory policy of the process."""
     found = bindings(workload)
     if any(binding.what == NODES for binding in found):
         return True
@@ -65,8 +65,11 @@ def binds_memory(workload: Workload) -> bool:
     if any(map(_is_numactl, words)) and any(word in _LOCAL for word in words):
         return True
     # vLLM leaves a process alone whose CPUs it finds narrowed, unless it is told the nodes.
-    if "--numa-bind" in words and not found:
-        return True
+    return "--numa-bind" in words and not found
+
+
+def places_pool(workload: Workload) -> bool:
+    """Whether the engine spreads its pool by itself, and leaves the rest of its memory alone."""
     return workload.environ().get("LIGHTLLM_ENABLE_NUMA_INTERLEAVE", "0") not in ("", "0")
 
 
