@@ -110,7 +110,7 @@ def _judge(workload: Workload, wanted: list[Need], document: Document) -> Iterat
     elif open_ended:
         call, answer = next(iter(open_ended.items()))
         yield unknown(
-            f"{_options(wanted)} needs {call}, and {filter.name} may refuse it",
+            f"{_options_need(wanted)} {call}, and {filter.name} may refuse it",
             subject=workload.name,
             cause=f"{answer.reason[0].upper()}{answer.reason[1:]}.",
             evidence=seen(filter.at, first),
@@ -119,7 +119,7 @@ def _judge(workload: Workload, wanted: list[Need], document: Document) -> Iterat
         )
     else:
         yield passed(
-            f"{_options(wanted)} needs {listed(calls)}: open ({filter.name})",
+            f"{_options_need(wanted)} {listed(calls)}: open ({filter.name})",
             subject=workload.name,
             cause=_closed_all_the_same(workload, filter),
             evidence=seen(first, filter.at),
@@ -131,11 +131,16 @@ def _closed_all_the_same(workload: Workload, filter: Filter) -> str:
     closed = [call for call in _MOVING if filter.answer(workload, call).refused]
     if not closed:
         return ""
-    return f"{listed(closed)} stay closed; a process that is started bound needs neither."
+    verb = "stay" if closed[1:] else "stays"
+    return f"{listed(closed)} {verb} closed; a process that is started bound needs none of it."
 
 
 def _options(wanted: list[Need]) -> str:
     return listed([need.text for need in wanted])
+
+
+def _options_need(wanted: list[Need]) -> str:
+    return f"{_options(wanted)} need{'' if wanted[1:] else 's'}"
 
 
 def _told(
@@ -152,7 +157,7 @@ def _told(
     if answer.answer == "ENOSYS":
         looks = " ENOSYS looks like a kernel without NUMA and is the filter's word."
     return told(
-        f"{_options(wanted)} needs {listed(refused)}, which will be {answered(answer)} "
+        f"{_options_need(wanted)} {listed(refused)}, which will be {answered(answer)} "
         f"by {filter.name}: {what}",
         subject=workload.name,
         cause=f"{answer.reason[0].upper()}{answer.reason[1:]}.{looks} The kernel itself refuses "
@@ -283,7 +288,7 @@ def unit_call_filter(host: "Host | None", document: Document) -> Iterator[Findin
     yield told(
         message,
         subject=subject,
-        cause=f"{_options(wanted)} needs {listed(dict.fromkeys(missed))}."
+        cause=f"{_options_need(wanted)} {listed(dict.fromkeys(missed))}."
         if missed
         else "Nothing in the unit needs them that is known here; NUMAPolicy= works all the same.",
         evidence=evidence,
