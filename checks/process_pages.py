@@ -70,7 +70,11 @@ def policy_and_pages(host: "Host", target: Target) -> Iterator[Finding]:
     """
     found = looked_at(host, target)
     mappings = [p for p in found.placement.mappings if p.mapping.kind.is_pool]
-    placed = [p for p in mappings if names_nodes(p.policy) and p.policy and not p.policy.cut]
+    placed = [
+        p
+        for p in mappings
+        if p.resident and names_nodes(p.policy) and p.policy and not p.policy.cut
+    ]
     strays = [p for p in placed if off(p.by_node, _named(p)) > threshold("off-node")]
     for subject, alike in grouped(strays, found):
         yield _stray(found, subject, alike)

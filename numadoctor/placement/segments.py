@@ -10,6 +10,10 @@ from numadoctor.model.placement import Mapping as ModelMapping
 from numadoctor.placement.kinds import kind_of
 from numadoctor.placement.population import Piece, Population
 
+# Lines with a policy and no page that are alike, each of which is looked at; with more of them a
+# pool was cut into slabs, or they are stacks of threads.
+_MOST_UNTOUCHED = 1000
+
 
 class Area(NamedTuple):
     """One mapping of one process.
@@ -190,14 +194,16 @@ def counted_areas(
     :param page_size: of ordinary pages, where numa_maps does not tell it
     :param min_size: of private memory without a name, areas with fewer bytes are put together
     """
+    counts = Counter(numa.texts)
     small = {
         text
         for text, pages in numa.meanings.items()
         if not pages.file
         and not pages.area
         and sum(pages.nodes.values()) * (pages.page_size or page_size) < min_size
+        # With a policy and no page it may be a pool that nobody has touched yet.
+        and (pages.nodes or pages.policy == "default" or counts[text] > _MOST_UNTOUCHED)
     }
-    counts = Counter(numa.texts)
     crumbs = []
     for text in small:
         like = _area(pid, 0, None, Backing(""), (), page_size, None, numa.meanings[text])

@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 
 _THP_SIZE = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"
 
+# Pools are at least that long; buffers and stacks are shorter.
+_POOL_LENGTH = 64 << 20
+
+
+def _is_still_to_come(placement: Placement) -> bool:
+    """Whether it is a pool that has, or may have, its nodes, and next to no page so far."""
+    mapping, policy = placement.mapping, placement.policy
+    return (
+        (mapping.length or 0) >= _POOL_LENGTH
+        and mapping.kind.is_pool
+        and mapping.permissions[:1] != "-"
+        and (policy is None or bool(policy.nodes))
+    )
+
 
 class _LastingAsker:
     """An asker that outlives its process: what ended holds no page."""
@@ -152,7 +166,7 @@ class Study:
         """Add a placement to the result: by itself, or with others of its kind when small."""
         length = placement.mapping.length
         size = placement.resident if length is None else min(length, placement.resident)
-        if size >= self.min_size:
+        if size >= self.min_size or _is_still_to_come(placement):
             self.placements.append(placement)
         else:
             self.remainders.add_placement(placement)

@@ -15,6 +15,7 @@ from numadoctor.engine.discovery import discover
 from numadoctor.engine.runner import run
 from numadoctor.engine.targets import find_targets
 from numadoctor.host import Host, LiveRoot
+from numadoctor.kernel.policy import Mode
 from numadoctor.model import Finding, Node, NodeKind, Status
 from numadoctor.model.placement import Method
 from numadoctor.placement.examination import examination
@@ -85,6 +86,14 @@ def test_counted_exactly_nothing_is_left_open() -> None:
     with engine() as pid:
         _, findings = judged(pid, Method.EXACT)
     assert not [f for f in findings if f.id == "P009" and f.status is Status.UNKNOWN]
+
+
+def test_a_bound_pool_that_nobody_touched_is_still_to_come() -> None:
+    with victim(lambda: private(128 * MIB).bind(Mode.BIND, [0]).start) as (pid, _):
+        _, findings = judged(pid, Method.EXACT)
+    (room,) = [f for f in findings if f.id == "P016"]
+    assert room.status is Status.PASS
+    assert "128 MiB are to come" in room.message
 
 
 def test_all_threads_are_counted() -> None:
