@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 # A screen is for what matters; JSON is for all.
 _MIN_SIZE_TEXT = 1 << 20
 
+# Of --watch for hours: a document a line.
+_LARGEST_OUTPUT = 128 << 20
+
 _HELP = "Show where the memory of a process is, by mapping and node."
 
 
@@ -212,12 +215,16 @@ def _diff(
 
 
 def _load(file: str) -> "ProcessPlacement":
+    from numadoctor.host.given import open_given
     from numadoctor.host.parsers import ParseError
     from numadoctor.placement.load import load_placement
 
     try:
-        with open(file, "rb") as stream:
-            return load_placement(stream.read())
+        with open_given(file) as stream:
+            data = stream.read(_LARGEST_OUTPUT + 1)
+        if len(data) > _LARGEST_OUTPUT:
+            raise click.UsageError(f"{file}: larger than {_LARGEST_OUTPUT >> 20} MiB")
+        return load_placement(data)
     except OSError as error:
         raise click.UsageError(f"cannot read {file}: {error.strerror}") from None
     except ParseError as error:

@@ -226,10 +226,11 @@ def _parsed(name: str, content: bytes) -> "tuple[Profile, str]":
 
 
 def _read(name: str) -> bytes:
+    from numadoctor.host.given import open_given
     from numadoctor.kernel.seccomp.profile import LONGEST
 
     try:
-        with open(name, "rb") as file:
+        with open_given(name) as file:
             return file.read(LONGEST + 1)
     except OSError as error:
         raise click.UsageError(f"cannot read {name}: {error.strerror}") from None

@@ -99,15 +99,15 @@ def _recognised(file: str) -> "Given":
 
 def _read(file: str) -> bytes:
     from numadoctor.evidence.text import LIMIT, MOST_LINES
+    from numadoctor.host.given import open_given
 
     try:
         if file == "-":
             data = sys.stdin.buffer.read(LIMIT + 1)
         else:
             # A pipe (<(command)) is welcome; a device or a folder is not.
-            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-            with os.fdopen(descriptor, "rb") as stream:
-                mode = os.fstat(descriptor).st_mode
+            with open_given(file) as stream:
+                mode = os.fstat(stream.fileno()).st_mode
                 if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
                     raise click.UsageError(f"--from {file}: not a regular file")
                 data = stream.read(LIMIT + 1)

@@ -1,5 +1,7 @@
 """Files that a site writes for numadoctor: read with a bound, and complained of in one line."""
 
+from numadoctor.host.given import open_given
+
 # Thousands of waivers fit; what is larger is another file.
 _LARGEST = 16 << 20
 
@@ -17,7 +19,7 @@ def read_text(file: str) -> str:
     :raises BadFile: it cannot be read, is too large, or is no UTF-8
     """
     try:
-        with open(file, "rb") as stream:
+        with open_given(file) as stream:
             data = stream.read(_LARGEST + 1)
     except OSError as error:
         raise BadFile(file, f"cannot be read: {error.strerror}") from None

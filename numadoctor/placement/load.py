@@ -40,7 +40,14 @@ def load_placement(data: bytes) -> ProcessPlacement:
     try:
         return _placement(document)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ParseError(_WHAT, data[:40], f"{type(error).__name__}: {error}") from None
+        raise ParseError(_WHAT, data[:40], _complaint(error)) from None
+
+
+def _complaint(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"it has no {error}"
+    told = str(error)
+    return told if type(error) is ValueError else f"{type(error).__name__}: {told}"
 
 
 def _last_line(data: bytes) -> Any:
@@ -52,6 +59,8 @@ def _last_line(data: bytes) -> Any:
 
 
 def _placement(document: Any) -> ProcessPlacement:
+    if not isinstance(document, dict):
+        raise ValueError("it is no JSON object")
     if document["schema_version"] != 1:
         raise ValueError("it has another schema_version than 1")
     cost = document["cost"]

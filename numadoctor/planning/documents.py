@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from numadoctor.host.given import open_given
 from numadoctor.lint.nodes import Mapping, Node, Refused, Sequence, Word
 from numadoctor.lint.yamlfile import MissingReader, parse_yaml
 from numadoctor.planning.badplan import BadPlan
@@ -33,7 +34,7 @@ def _read(file: str) -> bytes:
         if file == "-":
             data = sys.stdin.buffer.read(LIMIT + 1)
         else:
-            with open(file, "rb") as stream:
+            with open_given(file) as stream:
                 data = stream.read(LIMIT + 1)
     except OSError as error:
         raise BadPlan(file, "", f"cannot be read: {error.strerror}") from None
