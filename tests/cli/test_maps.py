@@ -241,7 +241,8 @@ def test_watching_ends_cleanly_with_a_sum(number: int) -> None:
         rest, errors = watch.communicate(timeout=60)
     assert watch.returncode == 0
     assert errors == ""
-    assert rest.strip().splitlines()[-1].startswith("in all, ")
+    # On a busy machine the process may have grown meanwhile: then its mappings follow.
+    assert any(line.startswith("in all, ") for line in rest.splitlines())
 
 
 @LIVE
