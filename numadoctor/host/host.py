@@ -18,6 +18,7 @@ from numadoctor.model import (
     Missing,
     ParseError,
     Undecided,
+    Vanished,
 )
 
 if TYPE_CHECKING:
@@ -121,8 +122,16 @@ class Host:
         return self.integer(sysctl_path(name))
 
     def status(self, proc: str = "/proc/self") -> parsers.ProcStatus:
-        """The status file of the process whose directory is ``proc``."""
-        return self.parse(f"{proc}/status", parsers.parse_status)
+        """The status file of the process whose directory is ``proc``.
+
+        :raises Vanished: it ended, and its parent has not asked for its exit status
+        """
+        path = f"{proc}/status"
+        status = self.parse(path, parsers.parse_status)
+        # The first thread may end before the others: then the process lives on.
+        if status.state in ("Z", "X") and (status.threads or 0) <= 1:
+            raise Vanished(path)
+        return status
 
     def environ(self, proc: str = "/proc/self") -> dict[str, str]:
         """The environment the process at ``proc`` was started with."""

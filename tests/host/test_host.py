@@ -1,5 +1,6 @@
 import errno
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from numadoctor.host import FolderRoot, Host, sysctl_path
 from numadoctor.host.parsers import parse_integer
 from numadoctor.host.root import ERRORS, FACTS
-from numadoctor.model import Denied, Evidence, Malformed, Missing, ParseError, Undecided
+from numadoctor.model import Denied, Evidence, Malformed, Missing, ParseError, Undecided, Vanished
 from tests.memory import MemoryRoot
 
 
@@ -218,3 +219,16 @@ def test_parse_errors_of_other_kinds_are_not_swallowed() -> None:
 
     with pytest.raises(Malformed):
         Host(MemoryRoot({"/file": b"x"})).parse("/file", refuses)
+
+
+@pytest.mark.parametrize(
+    ("state", "threads", "ended"),
+    [("Z (zombie)", 1, True), ("X (dead)", 1, True), ("Z (zombie)", 2, False), ("S", 1, False)],
+)
+def test_a_process_that_only_its_parent_remembers_has_ended(
+    state: str, threads: int, ended: bool
+) -> None:
+    text = f"Name:\tx\nState:\t{state}\nThreads:\t{threads}\nSeccomp:\t0\n"
+    host = Host(MemoryRoot({"/proc/7/status": text.encode()}))
+    with pytest.raises(Vanished) if ended else nullcontext():
+        assert host.status("/proc/7").seccomp == 0

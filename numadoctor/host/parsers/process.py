@@ -25,6 +25,7 @@ _Value = TypeVar("_Value")
 class ProcStatus:
     """/proc/PID/status. None (or an empty tuple) where the kernel does not say.
 
+    :ivar state: R running, S sleeping, Z zombie, ...
     :ivar nspid: its ids from the reader's pid namespace to its own, innermost last
     :ivar uids: real, effective, saved and file system user id
     :ivar seccomp: 0 no filter, 1 strict, 2 filter
@@ -44,6 +45,7 @@ class ProcStatus:
     """
 
     name: str | None = None
+    state: str | None = None
     pid: int | None = None
     tgid: int | None = None
     nspid: tuple[int, ...] = ()
@@ -99,6 +101,10 @@ class CgroupMembership:
 def _name(value: bytes) -> str:
     # Backslash and newline in a name are escaped: proc_task_name() in fs/proc/array.c.
     return decode(value.replace(rb"\\", b"\0").replace(rb"\n", b"\n").replace(b"\0", b"\\"))
+
+
+def _state(value: bytes) -> str:
+    return decode(value[:1])
 
 
 def _integer(value: bytes) -> int:
@@ -164,6 +170,7 @@ def parse_status(data: bytes) -> ProcStatus:
     fields = _Fields(data)
     status = ProcStatus(
         name=fields.read("Name", _name),
+        state=fields.read("State", _state),
         pid=fields.read("Pid", _integer),
         tgid=fields.read("Tgid", _integer),
         nspid=fields.read("NSpid", _integers) or (),

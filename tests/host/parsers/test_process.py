@@ -31,6 +31,7 @@ def read(path: str) -> bytes:
 def test_status() -> None:
     assert parse_status(samples.STATUS) == ProcStatus(
         name="python3",
+        state="S",
         pid=4243,
         tgid=4242,
         nspid=(4243, 8),
