@@ -9,7 +9,9 @@ from numadoctor.model import (
     Evidence,
     Finding,
     Fix,
+    Status,
     Target,
+    info,
     passed,
     skip,
     warn,
@@ -28,6 +30,7 @@ from ._placement import (
     pools,
     seen,
     spread_text,
+    total,
     unread_policies,
     what,
 )
@@ -54,8 +57,8 @@ def policy_and_pages(host: "Host", target: Target) -> Iterator[Finding]:
         another node and says nothing.
 
     When it is harmless
-        A few pages of a heap, touched before the process was bound. Page cache is not
-        judged here (P003, P005).
+        Less than 64 MiB of a heap and of tables of libraries, touched before the process
+        bound itself: that is told (info). Page cache is not judged here (P003, P005).
 
     Fix
         Set the policy before the first touch. For what is there already: mbind with
@@ -76,15 +79,16 @@ def policy_and_pages(host: "Host", target: Target) -> Iterator[Finding]:
         if p.resident and names_nodes(p.policy) and p.policy and not p.policy.cut
     ]
     strays = [p for p in placed if off(p.by_node, _named(p)) > threshold("off-node")]
-    for subject, alike in grouped(strays, found):
-        yield _stray(found, subject, alike)
+    told = [_stray(found, subject, alike) for subject, alike in grouped(strays, found)]
+    yield from told
     large = pools(found)
     yield from unread_policies(large)
-    if placed and not strays:
+    right = [p for p in placed if p not in strays]
+    if right and all(finding.status is Status.INFO for finding in told):
         yield passed(
-            f"{what(placed) if len(placed) == 1 else f'{len(placed)} mappings'} with a policy of "
+            f"{what(right) if len(right) == 1 else f'{len(right)} mappings'} with a policy of "
             "their own nodes are on these nodes",
-            evidence=[seen(p) for p in placed[:3]],
+            evidence=[seen(p) for p in right[:3]],
         )
     elif not placed and not any(p.policy is None for p in large):
         yield skip("no policy in force names a node")
@@ -113,8 +117,18 @@ def _stray(found: Examination, subject: str, alike: list[Placement]) -> Finding:
         "They were touched before the policy was set, or by another process, or the node was "
         "full: a policy moves nothing that is there."
     )
+    message = f"{what(alike)}: the policy is {text}, the pages are on "
+    message += spread_text(largest.by_node)
+    if not huge and total(alike) < threshold("judged-mapping"):
+        return info(
+            message,
+            subject=subject,
+            cause="That little is what the program had touched before it was bound: its heap, and "
+            "tables of its libraries.",
+            evidence=evidence,
+        )
     return warn(
-        f"{what(alike)}: the policy is {text}, the pages are on {spread_text(largest.by_node)}",
+        message,
         subject=subject,
         cause=cause,
         evidence=evidence,
