@@ -1,10 +1,8 @@
 """Memory policies at work on a machine with several nodes. Runs inside a guest."""
 
 import ctypes
-import errno
 import mmap
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -203,31 +201,3 @@ def home_node(nodes: Sequence[int], home: int, cpu_node: int) -> dict[str, Any]:
 def refused(nodes: Sequence[int]) -> dict[str, Any]:
     """What becomes of binding to these nodes."""
     return _refusal(lambda: policy.set_mempolicy(Mode.BIND, nodes))
-
-
-def marked(seconds: float) -> dict[str, int]:
-    """Pages of the default policy while balancing marks them, by move_pages and by numa_maps."""
-    tunables = Path("/sys/kernel/debug/sched/numa_balancing")
-    hasty = {"scan_delay_ms": "1", "scan_period_min_ms": "20"}
-    former = {name: (tunables / name).read_text() for name in hasty}
-    try:
-        for name, value in hasty.items():
-            (tunables / name).write_text(value)
-        return _marked(seconds)
-    finally:
-        for name, value in former.items():
-            (tunables / name).write_text(value)
-
-
-def _marked(seconds: float) -> dict[str, int]:
-    pages = Pages(1024).touch()
-    end, absent = time.monotonic() + seconds, 0
-    while not absent and time.monotonic() < end:
-        sum(range(10_000))  # the kernel marks pages of who runs
-        absent = pages.places().get(str(-errno.ENOENT), 0)
-    line = next(
-        line
-        for line in Path("/proc/self/numa_maps").read_text().splitlines()
-        if int(line.split()[0], 16) == pages.start
-    )
-    return {"absent": absent, "counted": int(line.partition("anon=")[2].split()[0])}

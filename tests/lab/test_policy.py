@@ -151,13 +151,3 @@ def test_features_are_those_of_the_release(guest: Guest) -> None:
     assert known["MADV_POPULATE_WRITE"] is True
     assert known["set_mempolicy_home_node"] is True
     assert known["MPOL_WEIGHTED_INTERLEAVE"] is (release(guest) >= (6, 9))
-
-
-@on("aarch64-2n-6.1", "x86_64-2n-6.12", quick=())
-def test_pages_that_balancing_has_marked_are_told_as_absent(guest: Guest) -> None:
-    # Until "mm/gup: reintroduce FOLL_NUMA as FOLL_HONOR_NUMA_FAULT" (Linux 6.5).
-    old = release(guest) < (6, 5)
-    # The kernel marks when it likes: ended by the first, or a while without any.
-    found = guest.run(guest_policy.marked, 300 if old else 20)
-    assert (found["absent"] > 0) is old
-    assert found["counted"] == 1024
