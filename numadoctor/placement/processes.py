@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# Why a thread of the kernel is not examined.
+OF_THE_KERNEL = "it has no memory of its own"
+
 
 class Examined(NamedTuple):
     """A process and its mappings.
@@ -88,7 +91,7 @@ def with_maps(
         return examined if captured else examined.failed(error)
     if not maps.number and process.resident is None:
         # A kernel thread. Among descendants it is no more worth a word than one that ended.
-        process = process._replace(problem="it has no memory of its own")
+        process = process._replace(problem=OF_THE_KERNEL)
         return examined._replace(process=process, ended=True)
     return examined._replace(process=process._replace(mappings=maps.number), maps=maps)
 

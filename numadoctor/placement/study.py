@@ -11,7 +11,7 @@ from numadoctor.model.placement import Method, Placement, Policy, ProcessPlaceme
 from numadoctor.placement import intervals
 from numadoctor.placement.asker import ABSENT, Account, Asker
 from numadoctor.placement.measure import Remainders
-from numadoctor.placement.processes import Examined, examine, optional, with_maps
+from numadoctor.placement.processes import OF_THE_KERNEL, Examined, examine, optional, with_maps
 
 if TYPE_CHECKING:
     from random import Random
@@ -178,7 +178,12 @@ class Study:
         nodes = intervals.total(shares)
         gone = [found for found in self.examined.values() if found.ended and found.descendant]
         if gone:
-            self.remarks.append(f"{len(gone)} descendants ended meanwhile")
+            # A thread of the kernel has no memory and, as one that ended, nothing to examine.
+            kernel = sum(found.process.problem == OF_THE_KERNEL for found in gone)
+            if kernel:
+                self.remarks.append(f"no memory of their own: {_descendants(kernel)}")
+            if len(gone) > kernel:
+                self.remarks.append(f"{_descendants(len(gone) - kernel)} ended meanwhile")
         kept = [found.process for found in self.examined.values() if found not in gone]
         return ProcessPlacement(
             processes=tuple(kept),
@@ -211,3 +216,7 @@ def _page_size(host: "Host") -> int:
         return int(host.fact("sysconf")["page_size"])
     except (Undecided, KeyError, TypeError, ValueError):
         return 4096
+
+
+def _descendants(number: int) -> str:
+    return "1 descendant" if number == 1 else f"{number} descendants"

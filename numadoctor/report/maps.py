@@ -48,7 +48,8 @@ def render(
     :param by: a row for each mapping, kind or node
     """
     lines = [*terminal.wrap(terminal.text(_headline(placement, host)), 2, 0)]
-    lines += terminal.wrap(terminal.text(_how(placement)), 2, 0)
+    if not _unexamined(placement):
+        lines += terminal.wrap(terminal.text(_how(placement)), 2, 0)
     for line in placement.incomplete:
         lines += terminal.wrap(terminal.text(f"not examined: {line}"), 2, 0)
     if placement.nodes:
@@ -62,7 +63,15 @@ def render(
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
+def _unexamined(placement: ProcessPlacement) -> bool:
+    """Whether nothing is known, which is another thing than no memory."""
+    return not placement.nodes and all(process.problem for process in placement.processes)
+
+
 def _headline(placement: ProcessPlacement, host: str) -> str:
+    if _unexamined(placement):
+        unknown = ": not known" if placement.processes else ""
+        return f"{host}: {who(placement.processes)}{unknown}"
     shares = ", ".join(
         f"node {node} {_percent(share)}" for node, share in _largest_first(placement.nodes)[:4]
     )

@@ -269,3 +269,12 @@ def test_watching_waits_for_a_process_to_start() -> None:
 
 def test_watching_what_is_not_there_is_incomplete(run: Run) -> None:
     assert run(str(2**22 + 1), "--watch", "1").code == 3
+
+
+@pytest.mark.parametrize("by", ["mapping", "kind", "node"])
+def test_of_what_is_not_examined_nothing_is_told(run: Run, by: str) -> None:
+    done = run(str(2**22 + 1), "--by", by)
+    assert done.code == 3
+    assert "not examined: " in done.out
+    assert "0 B" not in done.out
+    assert "counted" not in done.out

@@ -135,7 +135,17 @@ def test_descendants_that_end_are_no_news() -> None:
     found = place(host(gone), targets)
     assert found.incomplete == ()
     assert [process.pid for process in found.processes] == [10]
-    assert found.remarks == ("1 descendants ended meanwhile",)
+    assert found.remarks == ("1 descendant ended meanwhile",)
+
+
+def test_threads_of_the_kernel_did_not_end() -> None:
+    kernel = {
+        "/proc/12/maps": "",
+        "/proc/12/status": "Name:\tkworker\nState:\tI (idle)\nThreads:\t1\n",
+    }
+    targets = [ALL[0], Target(12, "engine", descendant=True)]
+    found = place(host(kernel), targets)
+    assert found.remarks == ("no memory of their own: 1 descendant",)
 
 
 def test_unknown_words_are_told() -> None:
