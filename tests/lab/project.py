@@ -6,10 +6,11 @@ packages of the root file system's architecture instead.
 """
 
 import functools
-import re
 import shutil
 from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from tests.lab import cache, debian
 
@@ -26,6 +27,7 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 _PACKAGES = {"numadoctor": "numadoctor", "checks": "numadoctor/checks"}
 _SAMPLES = "fixtures"
 _COMPILED = {"psutil"}  # debian.ROOT_PACKAGES has it
+_DEBIAN = {"python_version": "3.11", "extra": ""}  # whose Python the roots hold: Debian 12
 
 
 def lay_out(into: Path) -> None:
@@ -73,9 +75,8 @@ def dependencies() -> Path:
 
 
 def _required() -> set[str]:
-    lines = metadata.requires("numadoctor") or []
-    names = (re.match(r"[\w.-]+", line) for line in lines if "extra ==" not in line)
-    return {name[0] for name in names if name}
+    required = map(Requirement, metadata.requires("numadoctor") or [])
+    return {one.name for one in required if not one.marker or one.marker.evaluate(_DEBIAN)}
 
 
 def _copy_distribution(name: str, into: Path) -> None:
