@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 from numadoctor.engine import Requires, Scope, check
 from numadoctor.host import parsers
-from numadoctor.host.allowed import read_allowed
+from numadoctor.host.allowed import UNNARROWED, read_allowed
 from numadoctor.model import (
     Allowed,
+    Evidence,
     Finding,
     Fix,
     NodeKind,
@@ -45,7 +46,10 @@ if TYPE_CHECKING:
 def _allowed(host: "Host", target: Target) -> Allowed:
     topology = host.topology
     ids = tuple(node.id for node in topology.nodes)
-    return read_allowed(host, target.proc, topology.online_cpus, ids)
+    allowed = read_allowed(host, target.proc, topology.online_cpus, ids)
+    if allowed.source.endswith(UNNARROWED):
+        host.status(target.proc)  # raises what stands in the way
+    return allowed
 
 
 @check(
@@ -205,14 +209,18 @@ def gpu_memory_allowed(host: "Host", target: Target) -> Iterator[Finding]:
     if allowed.nodes is None:
         raise Undecided(allowed.source, None, "which memory the process may use is not known")
     evidence = [
-        host.evidence(f"{target.proc}/status", "Mems_allowed_list"),
+        host.evidence(allowed.source, "Mems_allowed_list")
+        if allowed.source.endswith("/status")
+        else Evidence(allowed.source, f"memory of {nodes_text(allowed.nodes)}"),
         *(
             host.evidence(f"/proc/driver/nvidia/gpus/{device.address}/numa_status", "Node")
             for device in gpus(host)[:2]
         ),
     ]
     mine = sorted(of_gpus & set(allowed.nodes))
-    hosts = [node for node in topology.host_nodes if node.id in allowed.nodes]
+    # Where it may use the memory of GPUs alone, all nodes with CPUs are better.
+    all_hosts = [node.id for node in topology.host_nodes]
+    hosts = [node for node in all_hosts if node in allowed.nodes] or all_hosts
     if not mine:
         yield passed(
             f"{target.subject} may use the memory of {nodes_text(allowed.nodes)}, none a GPU's",
@@ -220,7 +228,8 @@ def gpu_memory_allowed(host: "Host", target: Target) -> Iterator[Finding]:
             evidence=evidence,
         )
         return
-    ids = parsers.format_list(node.id for node in hosts)
+    ids = parsers.format_list(hosts)
+    mask = f"{sum(1 << node for node in hosts):#x}"
     yield warn(
         f"{target.subject} may put ordinary memory on {nodes_text(mine)}, the memory of GPUs",
         subject=target.subject,
@@ -241,7 +250,7 @@ def gpu_memory_allowed(host: "Host", target: Target) -> Iterator[Finding]:
                     needs_restart=True,
                     persists=True,
                 ),
-                Fix("slurm", f"srun --mem-bind=map_mem:{ids} ...", needs_restart=True),
+                Fix("slurm", f"srun --mem-bind=mask_mem:{mask} ...", needs_restart=True),
             ),
         ),
     )

@@ -563,6 +563,9 @@ def memory_imbalance(host: "Host", target: Target) -> Iterator[Finding]:
             evidence=evidence,
         )
         return
+    cells = " and ".join(
+        f"<cell id='{node}' memory='M' .../>" for node in sorted((least.id, most.id))
+    )
     yield warn(
         f"node {least.id} has {amount(small)}, {share:.0%} less than node {most.id} with "
         f"{amount(large)}",
@@ -573,6 +576,6 @@ def memory_imbalance(host: "Host", target: Target) -> Iterator[Finding]:
         fixes=platform_fixes(
             host,
             ["put the same DIMMs into each socket's slots: `dmidecode -t memory` lists those seen"],
-            {"libvirt": "<cell id='0' memory='M' .../> and <cell id='1' memory='M' .../>"},
+            {"libvirt": cells},
         ),
     )

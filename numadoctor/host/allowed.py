@@ -6,6 +6,9 @@ from numadoctor.host.cgroup import Cgroup, read_cgroup
 from numadoctor.host.host import Host
 from numadoctor.model import Allowed, Missing, Undecided
 
+# Ends the source of an answer that is an assumption: no ground for a verdict.
+UNNARROWED = "nothing is known to narrow"
+
 
 def read_allowed(
     host: Host, proc: str, online_cpus: tuple[int, ...], nodes: tuple[int, ...]
@@ -40,13 +43,13 @@ def _by_cpuset(
 ) -> Allowed:
     cpuset, top = cgroup.cpuset, cgroup.cpuset_top
     if cpuset is None or top is None:
-        return Allowed(online_cpus, nodes, "no cpuset is to be seen: nothing is known to narrow")
+        return Allowed(online_cpus, nodes, f"no cpuset is to be seen: {UNNARROWED}")
     try:
         captured = host.has(top)
     except Undecided as error:
         return Allowed(None, None, str(error))
     if not captured:
-        source = f"{top} was not captured: nothing is known to narrow"
+        source = f"{top} was not captured: {UNNARROWED}"
         return Allowed(online_cpus, nodes, source)
     cpus = _members(host, cgroup.cpuset_file("cpus"), online_cpus)
     return Allowed(cpus, _members(host, cgroup.cpuset_file("mems"), nodes), cpuset)
