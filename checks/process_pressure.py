@@ -23,7 +23,7 @@ from numadoctor.model.units import amount
 from numadoctor.placement.examination import Examination
 
 from ._kernel import sysctl_fixes
-from ._placement import PLACEMENT, looked_at, name_of, node_list, process_text
+from ._placement import PLACEMENT, looked_at, name_of, node_list, process_text, unread_policies
 from ._words import nodes_text
 
 if TYPE_CHECKING:
@@ -77,9 +77,10 @@ def room_on_bound_nodes(host: "Host", target: Target) -> Iterator[Finding]:
     for placement in found.placement.mappings:
         if nodes := _bound(found, placement):
             to_come.setdefault(nodes, []).append(placement)
-    if not to_come:
+    unread = [p for p in found.placement.mappings if _may_be_bound(p) and not _bound(found, p)]
+    yield from unread_policies(unread)
+    if not to_come and not unread:
         yield skip("no memory of the processes is bound to nodes")
-        return
     for nodes, placements in to_come.items():
         yield _judge_room(found, nodes, placements)
 
@@ -97,6 +98,18 @@ def _bound(found: Examination, placement: Placement) -> tuple[int, ...]:
     if (mapping.length or placement.resident) < threshold("judged-mapping"):
         return ()
     return policy.nodes
+
+
+def _may_be_bound(placement: Placement) -> bool:
+    """Whether much of it is still to come, and only a walk of page tables would tell where."""
+    mapping = placement.mapping
+    return (
+        placement.policy is None
+        and mapping.kind.is_pool
+        and mapping.kind is not Kind.HUGETLB
+        and mapping.permissions[:1] != "-"
+        and (mapping.length or 0) - placement.resident >= threshold("judged-mapping")
+    )
 
 
 def _room(host: "Host", nodes: tuple[int, ...]) -> _Room:

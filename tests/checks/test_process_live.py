@@ -96,6 +96,14 @@ def test_a_bound_pool_that_nobody_touched_is_still_to_come() -> None:
     assert "128 MiB are to come" in room.message
 
 
+def test_a_pool_that_may_be_bound_is_unknown_in_a_sample() -> None:
+    with victim(lambda: private(128 * MIB).bind(Mode.BIND, [0]).start) as (pid, _):
+        _, findings = judged(pid, Method.SAMPLED)
+    (room,) = [f for f in findings if f.id == "P016"]
+    assert room.status is Status.UNKNOWN
+    assert "--exact" in room.cause
+
+
 def test_all_threads_are_counted() -> None:
     with engine() as pid:
         _, findings = judged(pid, None)
