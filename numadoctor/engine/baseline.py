@@ -73,8 +73,10 @@ def read_baseline(file: str) -> Baseline:
     text = read_text(file)
     try:
         data = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except json.JSONDecodeError as error:
         raise BadFile(file, f"no baseline: not JSON: {error}") from None
+    except (ValueError, RecursionError):  # a number of thousands of digits; nested too deep
+        raise BadFile(file, "no baseline: it holds a number or a nesting of no sane size") from None
     if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
         raise BadFile(file, f"no baseline: schema_version {SCHEMA_VERSION} is expected")
     entries = data.get("findings")

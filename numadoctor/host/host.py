@@ -197,7 +197,7 @@ class Host:
             return json.loads(self.read(path))
         except Missing:
             raise Missing(
-                name, None, "a captured folder does not hold it", "run numadoctor on the machine"
+                path, None, "a captured folder does not hold it", "run numadoctor on the machine"
             ) from None
         except (ValueError, RecursionError) as error:
             raise Malformed(path, None, f"not JSON: {error}") from None

@@ -138,7 +138,8 @@ ENTRY = {"fingerprint": "0" * 16, "id": "K001", "status": "fail"}
     ("data", "message"),
     [
         ("", "no baseline: not JSON"),
-        ("[" * 100_000, "no baseline: not JSON"),
+        ("[" * 100_000, "no baseline: it holds a number or a nesting"),
+        ("9" * 10_000, "no baseline: it holds a number or a nesting"),
         ("[]", "no baseline: schema_version 1 is expected"),
         ({"schema_version": 2, "findings": []}, "no baseline: schema_version 1 is expected"),
         ({"schema_version": 1}, "findings: a list is expected"),

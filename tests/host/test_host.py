@@ -178,7 +178,7 @@ def test_a_fact_of_a_captured_folder_is_its_file(tmp_path: Path) -> None:
     for name in ("bad", "deep", "latin"):
         with pytest.raises(Malformed, match="not JSON"):
             host.fact(name)
-    with pytest.raises(Missing, match=r"absent: .*captured folder.*run numadoctor on the machine"):
+    with pytest.raises(Missing, match=r"absent\.json: .*captured folder.*run numadoctor"):
         host.fact("absent")
 
 
