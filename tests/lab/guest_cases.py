@@ -185,13 +185,13 @@ def slabs(limit: int) -> Told:
 def room(nodes: list[int], names: int) -> dict[str, Any]:
     """Memory bound to the last node is still to come: more than is free there, or than is had.
 
-    Names that are not in sysfs fill the node with what the kernel gives back when asked.
+    Long names that are not in sysfs fill the node with what the kernel gives back when asked.
     """
 
     def look_up() -> None:
         policy.set_mempolicy(Mode.BIND, nodes[-1:])
         for number in range(names):
-            os.path.lexists(f"/sys/numadoctor-{number:028}")
+            os.path.lexists(f"/sys/numadoctor-{number:0240}")
 
     with victim(look_up):
         pass

@@ -160,7 +160,7 @@ def test_slabs_use_up_the_mappings(guest: Guest) -> None:
 
 @on(*PLACES)
 def test_room_is_that_of_the_bound_node(guest: Guest) -> None:
-    found = guest.run(inside.room, nodes_of(guest), 110_000)
+    found = guest.run(inside.room, nodes_of(guest), 40_000)
     assert found["back"] > 16 * MIB
     the(found["fits"], "P016", "pass")
     told = the(found["fits without cache"], "P016", "warn")
