@@ -45,7 +45,7 @@ class Area(NamedTuple):
     @property
     def reserved(self) -> bool:
         """Address space that nobody may touch: it holds no pages."""
-        return self.backing.permissions.startswith("---") and not self.backing.inode
+        return self.backing.permissions.startswith("---") and not self.backing.identity
 
     @property
     def is_shared(self) -> bool:
@@ -54,7 +54,7 @@ class Area(NamedTuple):
         A private mapping that may be written gets pages of its own; so does one
         that was written before it became read-only (relocated data of a library).
         """
-        if not self.backing.inode or self.end is None:
+        if not self.backing.identity or self.end is None:
             return False
         if self.backing.shared:
             return True
@@ -134,10 +134,10 @@ def _without_overlap(pieces: list[Piece], page_size: int) -> tuple[Piece, ...]:
 def segments_of(areas: Iterable[Area]) -> list[Segment]:
     """The segments that areas of any number of processes belong to."""
     segments: list[Segment] = []
-    files: dict[tuple[tuple[int, int], int], list[Area]] = {}
+    files: dict[object, list[Area]] = {}
     for area in areas:
         if area.is_shared:
-            files.setdefault((area.backing.device, area.backing.inode), []).append(area)
+            files.setdefault(area.backing.identity, []).append(area)
         else:
             segments.append(Segment((area,)))
     for mapped in files.values():
@@ -175,8 +175,8 @@ def mapped_areas(
     areas: list[Area] = []
     crumbs: dict[int, Crumbs] = {}
     for start, end, backing in zip(maps.starts, maps.ends, maps.backings, strict=True):
-        huge_size = huge_sizes.get(backing.device) if backing.inode else None
-        if end - start >= min_size or backing.inode:
+        huge_size = huge_sizes.get(backing.device) if backing.identity else None
+        if end - start >= min_size or backing.identity:
             areas.append(_area(pid, start, end, backing, programs, page_size, huge_size))
             continue
         if id(backing) not in crumbs:

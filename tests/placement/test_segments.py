@@ -144,6 +144,21 @@ def test_a_segment_is_one_whoever_maps_it() -> None:
     )
 
 
+def test_the_number_of_a_system_v_segment_is_no_inode() -> None:
+    # The first segment of a machine has the number 0, a later one that of another file.
+    maps = parse_maps(
+        b"10000000-14000000 rw-s 00000000 00:01 0 /SYSV00000000 (deleted)\n"
+        b"20000000-24000000 rw-s 00000000 00:01 7 /SYSV00000000 (deleted)\n"
+        b"30000000-34000000 rw-s 00000000 00:01 7 /dev/zero (deleted)\n"
+        b"40000000-40200000 rw-s 00000000 00:11 0 /SYSV00000000 (deleted)\n"
+    )
+    found = [mapped_areas(pid, maps, PAGE, {(0, 0x11): 2 << 20})[0] for pid in (1, 2, 3)]
+    segments = segments_of([area for process in found for area in process])
+    assert [segment.areas[0].start for segment in segments] == [one.start for one in found[0]]
+    assert all(segment.pids == (1, 2, 3) for segment in segments)
+    assert [area.page_size for area in found[0]] == [PAGE, PAGE, PAGE, 2 << 20]
+
+
 def test_parts_of_a_file_are_one_segment_where_they_overlap() -> None:
     parts = [area(1, 0x1000000, 10, 40), area(2, 0x5000000, 30, 40), area(2, 0x9000000, 200, 5)]
     first, second = segments_of(parts)

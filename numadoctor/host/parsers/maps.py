@@ -38,6 +38,16 @@ class Backing(NamedTuple):
     def shared(self) -> bool:
         return self.permissions.endswith("s")
 
+    @property
+    def identity(self) -> tuple[tuple[int, int], int, str] | None:
+        """What is mapped, the same for all who map it; None for memory without a file.
+
+        A System V segment has its id as inode, which may be 0, and another
+        file of the same file system may have that inode (newseg() in ipc/shm.c).
+        """
+        segment = self.name[:13] if self.name.startswith("/SYSV") else ""
+        return (self.device, self.inode, segment) if self.inode or segment else None
+
 
 class MapsLine(NamedTuple):
     """One mapping of maps: ``start`` is its first address, ``end`` the one after its last."""
