@@ -98,6 +98,14 @@ def tensor_parallel_group(host: "Host", target: Target) -> Iterator[Finding]:
             evidence=evidence,
         )
         return
+    if len({device.vendor for device in visible.devices}) > 1:
+        yield unknown(
+            f"which GPUs form a group of {target.subject} cannot be told: "
+            "they are of several vendors",
+            subject=target.subject,
+            evidence=[*evidence, *(node_evidence(host, device) for device in visible.devices[:4])],
+        )
+        return
     if any(device.node is None for device in visible.devices):
         yield unknown_places(visible.devices, host, target.subject)
         return

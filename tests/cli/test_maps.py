@@ -231,6 +231,8 @@ def test_watching_ends_cleanly_with_a_sum(number: int) -> None:
             stderr=subprocess.PIPE,
             text=True,
             env=environment(),
+            # What a shell starts in the background inherits that Ctrl-C is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         assert watch.stdout is not None
         for line in watch.stdout:
