@@ -129,3 +129,15 @@ def test_a_search_that_meets_a_strange_line_looks_at_all_lines() -> None:
     read = parse_maps(text + b"\n00003000-00004000 rw-p 0 00:00 0\n")
     assert [read.find(start) for start in (0x1000, 0x3000)] == list(read.lines)
     assert read.find(0x2000) is None
+
+
+def test_what_is_mapped_is_told_apart_from_other_files_of_that_number() -> None:
+    first, second, shared, private = (
+        Backing("rw-s", 0, (0, 1), 0, "/SYSV00000000 (deleted)"),
+        Backing("rw-s", 0, (0, 1), 7, "/SYSV00000000 (deleted)"),
+        Backing("rw-s", 0, (0, 1), 7, "/dev/zero (deleted)"),
+        Backing("rw-p"),
+    )
+    assert private.identity is None
+    assert len({first.identity, second.identity, shared.identity, None}) == 4
+    assert first.identity == first._replace(permissions="r--s", offset=4096).identity
