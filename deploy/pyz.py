@@ -30,7 +30,7 @@ if sys.version_info < (3, 10):
     sys.stderr.write("numadoctor: needs Python 3.10 or later, not %d.%d\\n" % sys.version_info[:2])
     sys.exit(2)
 
-from numadoctor.cli import main
+from numadoctor.__main__ import main
 
 main()
 """

@@ -146,7 +146,7 @@ def test_the_metadata(built: Built) -> None:
     required = [line for line in told.splitlines() if line.startswith("Requires-Dist: ")]
     runtime = {line.split()[1].partition(">")[0] for line in required if "extra ==" not in line}
     assert runtime == {"click", "psutil", "pyroute2", "tabulate", "tomli"}
-    assert "numadoctor = numadoctor.cli:main" in scripts
+    assert "numadoctor = numadoctor.__main__:main" in scripts
 
 
 def test_it_works_where_nothing_else_is(bare: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The command line: one module a command, loaded when it is asked for."""
 
 import importlib
-from typing import Any
+from typing import NoReturn
 
 import click
 
@@ -60,8 +60,8 @@ def cli() -> None:
     """Diagnose and verify NUMA memory placement on machines that serve large language models."""
 
 
-def main(args: list[str] | None = None) -> Any:
+def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and end the process with its exit code."""
     from numadoctor.cli.common import run_cli
 
-    return run_cli(cli, args)
+    run_cli(cli, args)

@@ -2,8 +2,10 @@
 
 import enum
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from numadoctor.model import Finding, Status
+if TYPE_CHECKING:
+    from numadoctor.model import Finding
 
 
 class ExitCode(enum.IntEnum):
@@ -29,15 +31,15 @@ _MEANING = {
 
 FAIL_ON = ("fail", "warn", "never")
 
-_AT_OR_ABOVE = {
-    "fail": {Status.FAIL},
-    "warn": {Status.FAIL, Status.WARN},
-    "never": frozenset[Status](),
+_AT_OR_ABOVE: dict[str, frozenset[str]] = {
+    "fail": frozenset({"fail"}),
+    "warn": frozenset({"fail", "warn"}),
+    "never": frozenset(),
 }
 
 
 def exit_code(
-    findings: Iterable[Finding],
+    findings: "Iterable[Finding]",
     *,
     fail_on: str = "fail",
     strict: bool = False,
@@ -54,9 +56,9 @@ def exit_code(
     :param strict: unknown findings make the examination incomplete
     :param incomplete: a target could not be examined at all
     """
-    statuses = {finding.status for finding in findings if finding.suppressed is None}
+    statuses = {finding.status.value for finding in findings if finding.suppressed is None}
     if statuses & _AT_OR_ABOVE[fail_on]:
         return ExitCode.FINDINGS
-    if incomplete or Status.ERROR in statuses or (strict and Status.UNKNOWN in statuses):
+    if incomplete or "error" in statuses or (strict and "unknown" in statuses):
         return ExitCode.INCOMPLETE
     return ExitCode.OK

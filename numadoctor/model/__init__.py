@@ -12,22 +12,6 @@ from numadoctor.model.errors import (
     Unreadable,
     Vanished,
 )
-from numadoctor.model.finding import (
-    Evidence,
-    Finding,
-    Fix,
-    Location,
-    Report,
-    Severity,
-    Status,
-    Suppression,
-    fail,
-    info,
-    passed,
-    skip,
-    unknown,
-    warn,
-)
 from numadoctor.model.target import Target
 
 if TYPE_CHECKING:
@@ -38,6 +22,22 @@ if TYPE_CHECKING:
         PcieLink,
         Step,
         distance,
+    )
+    from numadoctor.model.finding import (
+        Evidence,
+        Finding,
+        Fix,
+        Location,
+        Report,
+        Severity,
+        Status,
+        Suppression,
+        fail,
+        info,
+        passed,
+        skip,
+        unknown,
+        warn,
     )
     from numadoctor.model.topology import (
         Allowed,
@@ -92,12 +92,18 @@ __all__ = [
     "warn",
 ]
 
+# What most commands need comes first: a later one is not loaded for it.
+_ON_DEMAND = tuple(f"numadoctor.model.{name}" for name in ("finding", "topology", "device"))
+
 
 def __getattr__(name: str) -> object:
-    # `numadoctor syscalls` does without the topology, and its classes take as
-    # long to make as all the rest.
+    # Each command does without some of them, and a dataclass takes half a millisecond to make.
     if name in __all__:
-        from numadoctor.model import device, topology
+        from importlib import import_module
 
-        return getattr(topology if hasattr(topology, name) else device, name)
+        for module in map(import_module, _ON_DEMAND):
+            if hasattr(module, name):
+                value: object = getattr(module, name)
+                globals()[name] = value
+                return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

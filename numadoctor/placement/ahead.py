@@ -6,7 +6,7 @@ Imports nothing of ours, so that the reading can begin before the rest is loaded
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # Many reads in one call, each with the lock taken anew. Each must be filled for the next to
 # follow (do_loop_readv_writev() in fs/read_write.c), so it has to be shorter than the kernel's
@@ -40,9 +40,11 @@ class Ahead:
     def of_process(cls, pid: int) -> "Ahead":
         """Begin to count the pages of a process, however long that holds it up.
 
-        maps comes second: what it tells is needed when numa_maps has been taken apart.
+        maps comes second: what it tells is needed when numa_maps has been taken apart. What
+        ``begin`` began is taken over, once.
         """
-        return cls((f"/proc/{pid}/numa_maps", f"/proc/{pid}/maps"))
+        begun = _begun.pop(pid, None)
+        return begun or cls((f"/proc/{pid}/numa_maps", f"/proc/{pid}/maps"))
 
     def _work(self) -> None:
         for path, done in self._done.items():
@@ -80,3 +82,23 @@ class Ahead:
         if isinstance(answer, OSError):
             raise answer
         return answer
+
+
+_begun: dict[int, Ahead] = {}
+
+
+def begin(arguments: Sequence[str]) -> None:
+    """Begin to count the pages of the process that a command line is about, if that is certain.
+
+    Called before the command line is understood: that takes as long as the kernel takes to walk
+    the page tables of 40,000 mappings. So it must be a command line that cannot be refused, and
+    the process the one that it asks to be counted.
+    """
+    if arguments[:1] != ["maps"] or "--exact" not in arguments:
+        return
+    named = [word for word in arguments[1:] if word != "--exact"]
+    # Python takes other digits than those of ASCII, and any number of them, for a number, too.
+    if len(named) == 1 and named[0].isascii() and named[0].isdecimal() and len(named[0]) < 10:
+        pid = int(named[0])
+        if pid > 0:
+            _begun[pid] = Ahead.of_process(pid)
