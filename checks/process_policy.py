@@ -1,7 +1,6 @@
 """Memory policies of processes: what was asked for, what is in force, what the pages say."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from numadoctor.engine import Requires, Scope, check
@@ -100,7 +99,7 @@ def _all_asked(found: Examination) -> tuple[list[tuple[int, Binder]], dict[int, 
         for binder in binders:
             engine = binder.name in _BIND_WORKERS and "--numa" in binder.setting
             if (binder.memory and binder.name == "numactl") or binder.pool or engine:
-                told = replace(binder, setting=printable(binder.setting[:_SETTING_LENGTH]))
+                told = binder._replace(setting=printable(binder.setting[:_SETTING_LENGTH]))
                 asked.setdefault((told.name, told.setting), (pid, told))
     return list(asked.values()), blind
 

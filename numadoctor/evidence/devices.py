@@ -1,7 +1,6 @@
 """Which device of one output is which of another: by PCI address, by name, or by order."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from numadoctor.evidence.pasted import Pasted, PastedDevice
 from numadoctor.host.devices import PCI
@@ -123,11 +122,10 @@ class Devices:
                 f"{first} says {known.node}, and is used",
             )
         if known.node is None and device.nodes and len(device.nodes) == 1:
-            known = replace(known, node=device.nodes[0], node_source=format_, step=Step.PASTED)
+            known = known._replace(node=device.nodes[0], node_source=format_, step=Step.PASTED)
         if (device.nodes or device.cpus) and address not in self.near:
             self.near[address] = (device.nodes or (), device.cpus, format_)
-        self.known[address] = replace(
-            known,
+        self.known[address] = known._replace(
             names=tuple(dict.fromkeys((*known.names, *device.names))),
             memory_nodes=tuple(sorted({*known.memory_nodes, *device.memory_nodes})),
             path=known.path or device.path,
@@ -178,12 +176,12 @@ class Devices:
             return device
         near, cpus, source = self.near[device.address]
         if len(near) > 1:
-            return replace(device, node_source=f"{source} says nodes {id_list(near)}: not one")
+            return device._replace(node_source=f"{source} says nodes {id_list(near)}: not one")
         local = [node.id for node in nodes if cpus and set(cpus) <= set(node.cpus)]
         if len(local) != 1:
             return device
         reason = f"CPU affinity in {source}"
-        return replace(device, node=local[0], node_source=reason, step=Step.PASTED)
+        return device._replace(node=local[0], node_source=reason, step=Step.PASTED)
 
     def _by_neighbours(self, device: Device) -> Device:
         """Devices that are connected without leaving a node are on the same one."""
@@ -200,7 +198,7 @@ class Devices:
         order, address, node = near[0]
         relation = _ON_ONE_NODE[order]
         source = f"{relation} to {address} in {self.tellers[device.address, address]}"
-        return replace(device, node=node, node_source=source, step=Step.PASTED)
+        return device._replace(node=node, node_source=source, step=Step.PASTED)
 
 
 def _new(address: str, device: PastedDevice) -> Device:

@@ -6,7 +6,6 @@ same ones; a device has the nodes of the object it hangs below.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from numadoctor.evidence.pasted import Pasted, PastedDevice, PastedNode, Refused
 from numadoctor.evidence.xml import Element, read_xml
@@ -102,10 +101,10 @@ def _nodes(
     for owners in _shared(found):
         # Where all are of special memory, one of them may have the CPUs all the same.
         for node in special.intersection(owners) if set(owners) - special else ():
-            found[node] = replace(found[node], cpus=())
+            found[node] = found[node]._replace(cpus=())
     notes = []
     if shared := {node for owners in _shared(found) for node in owners}:
-        found |= {node: replace(found[node], cpus=None) for node in shared}
+        found |= {node: found[node]._replace(cpus=None) for node in shared}
         text = f"nodes {parsers.format_list(shared)} are near the same CPUs: whose they are"
         notes.append((elements[0].line, f"{text} is not told"))
     return tuple(found[node] for node in sorted(found)), notes

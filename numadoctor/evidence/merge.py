@@ -5,7 +5,7 @@ came later; every disagreement is told.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from numadoctor.evidence.devices import Devices
 from numadoctor.evidence.pasted import Pasted, PastedNode
@@ -21,8 +21,7 @@ _MOST_HINTS = 16
 _PRECISION = 1 << 20
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(NamedTuple):
     """What was recognised in one file.
 
     :ivar file: its name, as it was given
@@ -61,8 +60,7 @@ def merge(given: Sequence[Given], host: Topology | None = None) -> Topology:
     ]
     sources = tuple(Source(file, pasted.line, pasted.format) for file, pasted in parts)
     if host is not None:
-        return replace(
-            host,
+        return host._replace(
             nodes=told,
             devices=found,
             relations=devices.relations,
@@ -150,7 +148,7 @@ class _Nodes:
             if theirs in (None, {}, ""):
                 continue
             if mine in (None, {}, ""):
-                known = replace(known, **{name: theirs})
+                known = known._replace(**{name: theirs})
                 self.origin[node.id, name] = f"{pasted.format} ({where})"
             elif told := _difference(name, mine, theirs):
                 self._disagree(where, pasted.format, node.id, name, told)
@@ -179,15 +177,14 @@ class _Nodes:
         of_gpu = {n.id: n.of_gpu for n in self.found.values() if n.of_gpu}
         told = classify(nodes, {}, {}, {})
         return tuple(
-            replace(n, kind=NodeKind.GPU, because=of_gpu[n.id]) if n.id in of_gpu else n
+            n._replace(kind=NodeKind.GPU, because=of_gpu[n.id]) if n.id in of_gpu else n
             for n in told
         )
 
 
 def _filled(node: Node, found: PastedNode) -> Node:
     """A node of the host, with what its own files do not tell."""
-    return replace(
-        node,
+    return node._replace(
         cpus=node.cpus or found.cpus or (),
         memory_bytes=found.memory_bytes,
         free_bytes=found.free_bytes,

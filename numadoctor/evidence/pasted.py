@@ -1,7 +1,7 @@
 """What one pasted output says, in the same form whatever program printed it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from numadoctor.host import parsers
 from numadoctor.model import ParseError
@@ -21,8 +21,7 @@ class Refused(ParseError):
         return self.reason
 
 
-@dataclass(frozen=True)
-class PastedNode:
+class PastedNode(NamedTuple):
     """One node. None for what the output does not tell.
 
     :ivar memory_bytes: as precise as the output: numactl gives whole MiB
@@ -33,12 +32,11 @@ class PastedNode:
     cpus: tuple[int, ...] | None = None
     memory_bytes: int | None = None
     free_bytes: int | None = None
-    distances: Mapping[int, int] = field(default_factory=dict)
+    distances: Mapping[int, int] = {}
     of_gpu: str = ""
 
 
-@dataclass(frozen=True)
-class PastedDevice:
+class PastedDevice(NamedTuple):
     """One device.
 
     :ivar name: what the output calls it: ``GPU0``, ``mlx5_0``, or its PCI address
@@ -62,8 +60,7 @@ class PastedDevice:
     path: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class PastedHint:
+class PastedHint(NamedTuple):
     """Nodes that a scheduler would align a resource to.
 
     :ivar mask: as it is written, a number or binary digits
@@ -76,8 +73,7 @@ class PastedHint:
     line: int
 
 
-@dataclass(frozen=True)
-class Pasted:
+class Pasted(NamedTuple):
     """What one output says.
 
     :ivar format: the command that prints this form
@@ -92,7 +88,7 @@ class Pasted:
     line: int
     nodes: tuple[PastedNode, ...] = ()
     devices: tuple[PastedDevice, ...] = ()
-    relations: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    relations: Mapping[tuple[str, str], str] = {}
     online: tuple[int, ...] | None = None
     allowed: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     hints: tuple[PastedHint, ...] = ()

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.evidence import hwloc, kubelet, lscpu, nccl, numactl, nvidia_smi, rocm_smi
 from numadoctor.evidence.pasted import Pasted, Refused
@@ -24,8 +24,7 @@ _PROLOGUE = re.compile(r"<\?xml|<!")
 _MOST = 64
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(NamedTuple):
     """An output that was recognised and not believed.
 
     :ivar line: the line that shows why, from 1

@@ -14,7 +14,7 @@ v1/worker/cpu_worker.py; LightLLM's utils/envs_utils.py.
 import enum
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host import parsers
 from numadoctor.host.host import Host
@@ -41,8 +41,7 @@ class Role(enum.Enum):
     NONE = "does not act on CPUs"
 
 
-@dataclass(frozen=True)
-class Binder:
+class Binder(NamedTuple):
     """One setting that binds.
 
     :ivar name: who acts on it: ``Slurm``, ``numactl``

@@ -2,7 +2,7 @@
 
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host import parsers
 from numadoctor.host.host import Host
@@ -12,8 +12,7 @@ from numadoctor.model import Missing, Undecided
 UNIFIED = ""
 
 
-@dataclass(frozen=True)
-class Cgroup:
+class Cgroup(NamedTuple):
     """The directories of a process's cgroups.
 
     :ivar directories: controller name to its directory; UNIFIED is the v2 tree

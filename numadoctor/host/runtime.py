@@ -6,7 +6,7 @@ nothing in a pod) and whether placement made here reaches the machine.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host import parsers
 from numadoctor.host.host import Host
@@ -31,8 +31,7 @@ _LAUNCHERS_OF_ENGINES = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Runtime:
+class Runtime(NamedTuple):
     """One thing that a process was started by or runs inside of.
 
     :ivar name: as people call it: ``Docker``, ``gVisor``
@@ -215,8 +214,7 @@ def _from_docker_mark(host: Host, proc: str, mark: str) -> Iterator[Runtime]:
     yield _runtime("a Docker image", "image", "", mark, "present, but no engine mounted anything")
 
 
-@dataclass(frozen=True)
-class _Mount:
+class _Mount(NamedTuple):
     """What mountinfo and mounts both tell, and the root, which mountinfo alone does."""
 
     point: str

@@ -7,8 +7,7 @@ that has to be looked at.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from numadoctor.host import parsers
 from numadoctor.host.allowed import read_allowed
@@ -336,8 +335,7 @@ def classify(
     return tuple(map(classifier.classified, classifier.nodes))
 
 
-@dataclass(frozen=True)
-class _Classifier:
+class _Classifier(NamedTuple):
     """Says what the nodes are made of."""
 
     nodes: tuple[Node, ...]
@@ -349,7 +347,7 @@ class _Classifier:
         """``node`` with its kind, why that is thought, and its tier."""
         tier = self._tier(node)
         kind, because = self._kind(node, tier)
-        return replace(node, kind=kind, because=because, tier=tier)
+        return node._replace(kind=kind, because=because, tier=tier)
 
     def _tier(self, node: Node) -> int | None:
         return next((tier for tier, members in self.tiers.items() if node.id in members), None)

@@ -1,6 +1,6 @@
 """Whether the machine is a virtual one, and what tells so."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host import parsers
 from numadoctor.host.host import Host
@@ -29,8 +29,7 @@ _MAKERS = (
 )
 
 
-@dataclass(frozen=True)
-class Virtual:
+class Virtual(NamedTuple):
     """Whether a machine is virtual.
 
     :ivar by: the hypervisor, as far as it is known; empty on a physical machine

@@ -15,8 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from numadoctor.kernel.process import PR_SET_DUMPABLE, PR_SET_PDEATHSIG, prctl
 
@@ -30,8 +29,7 @@ class NoAnswer(Exception):
     """Raised by a step that cannot find out, with the reason in words."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How a step ended; exactly one of the three is set.
 
     :ivar value: what it returned

@@ -8,8 +8,7 @@ import errno
 import re
 import signal
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from numadoctor.kernel.abi import CALLS
 
@@ -49,8 +48,7 @@ class Runtime(Protocol):
     def kind(self) -> str: ...
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What one call gave.
 
     :ivar number: its system-call number, or None
@@ -87,8 +85,7 @@ class Answer:
         return self.errno in _REACHED and self.returned in (0, -1)
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """All that a verdict on one call is drawn from.
 
     :ivar seccomp: 0 no filter, 1 strict, 2 filter, None unknown

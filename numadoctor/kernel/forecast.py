@@ -1,14 +1,13 @@
 """What the kernel will make of a wanted set of nodes, told before the call is made."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.kernel.nodemask import to_text
 from numadoctor.model import Fix
 
 
-@dataclass(frozen=True)
-class BindForecast:
+class BindForecast(NamedTuple):
     """What ``mbind`` and ``set_mempolicy`` will do with a set of nodes.
 
     :ivar asked: the nodes that are wanted

@@ -1,7 +1,6 @@
 """The six verdicts in one sentence: will NUMA placement work here?"""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, Protocol
 
 from numadoctor.kernel.facts import (
@@ -68,7 +67,7 @@ def examine(
         runtimes=runtimes,
         evidence=evidence,
     )
-    calls = tuple(replace(call, fixes=fitting(call.fixes)) for call in calls)
+    calls = tuple(call._replace(fixes=fitting(call.fixes)) for call in calls)
     abi = probe.get("abi") if isinstance(probe, dict) else None
     contained = any(runtime.kind == "container" for runtime in runtimes)
     return Outlook(

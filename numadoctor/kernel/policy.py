@@ -9,8 +9,7 @@ import ctypes
 import enum
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from numadoctor.kernel import syscalls
 from numadoctor.kernel.nodemask import (
@@ -106,8 +105,7 @@ _FLAG_NAMES: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(NamedTuple):
     """A memory policy.
 
     :ivar mode: a ``Mode``, or the number of one that is newer than this table
@@ -137,8 +135,7 @@ class Policy:
         return f"{text}:{to_text(self.nodes)}" if self.nodes else text
 
 
-@dataclass(frozen=True)
-class Applied:
+class Applied(NamedTuple):
     """What the kernel made of a policy that it accepted.
 
     :ivar asked: what was wanted

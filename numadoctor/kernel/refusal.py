@@ -9,8 +9,7 @@ import errno
 import mmap
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from numadoctor.kernel import syscalls
 from numadoctor.kernel.abi import CALLS
@@ -30,8 +29,7 @@ _SINCE: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """What was asked of the kernel, as far as its answer depends on it.
 
     :ivar mode: with its flags

@@ -8,8 +8,7 @@ answer (mm/mempolicy.c, mm/migrate.c): to the forms that are probed it answers
 import errno
 import signal
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from numadoctor.kernel import remedy
 from numadoctor.kernel.abi import CALLS
@@ -63,8 +62,7 @@ def judge(
     return tuple(_judge_one(facts, facts.answers[name], common) for name in CALLS)
 
 
-@dataclass(frozen=True)
-class _Ruling:
+class _Ruling(NamedTuple):
     """The part of a verdict that the rules decide."""
 
     verdict: Verdict

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from numadoctor.model.finding import Evidence, Fix, Status
 
@@ -17,8 +17,7 @@ class Verdict(str, enum.Enum):
     UNDECIDED = "undecided"  # what was seen allows more than one reading
 
 
-@dataclass(frozen=True)
-class CallVerdict:
+class CallVerdict(NamedTuple):
     """The verdict on one call.
 
     :ivar number: its number in this process's ABI, None where that has none
@@ -43,8 +42,7 @@ class CallVerdict:
     fixes: tuple[Fix, ...] = ()
 
 
-@dataclass(frozen=True)
-class Outlook:
+class Outlook(NamedTuple):
     """All calls together: will NUMA placement work here?
 
     :ivar headline: one sentence that tells the whole story
@@ -68,5 +66,5 @@ class Outlook:
     calls: tuple[CallVerdict, ...]
     evidence: tuple[Evidence, ...] = ()
     source: str = "probe"
-    others: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    others: Mapping[str, Mapping[str, str]] = {}
     stopped: float | None = None

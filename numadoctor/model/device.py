@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class Step(str, enum.Enum):
@@ -36,8 +36,7 @@ class Distance(enum.IntEnum):
         return "X" if self is Distance.SELF else self.name
 
 
-@dataclass(frozen=True)
-class PcieLink:
+class PcieLink(NamedTuple):
     """The PCI Express link between a device and the port above it. None where it is not told.
 
     :ivar speed: now, in GT/s; drivers lower it while a device is idle
@@ -56,8 +55,7 @@ class PcieLink:
     port_width: int | None = None
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(NamedTuple):
     """A PCI device that matters for placement.
 
     :ivar address: sysfs form, ``0000:c1:00.0``; a tool's name for it (``GPU0``) where pasted
@@ -106,8 +104,7 @@ class Device:
     memory_nodes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Interface:
+class Interface(NamedTuple):
     """A network interface as one network namespace has it.
 
     :ivar device: PCI address of the device it belongs to, or "" (veth, bridge, unknown)

@@ -1,10 +1,9 @@
 """Whom an examination is about."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """The process that process-scoped checks look at.
 
     :ivar pid: its id as the examined machine's /proc names it, or None for the

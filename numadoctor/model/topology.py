@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from numadoctor.model.device import Device
 from numadoctor.model.finding import Status
@@ -25,8 +25,7 @@ class NodeKind(str, enum.Enum):
     UNKNOWN = "unknown"  # its memory could not be read
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(NamedTuple):
     """Huge pages of one size on one node (or on the machine). Counts of pages.
 
     :ivar page_size: bytes
@@ -38,8 +37,7 @@ class Pool:
     surplus: int = 0
 
 
-@dataclass(frozen=True)
-class Initiator:
+class Initiator(NamedTuple):
     """The best-case figures from one access class of a memory node (HMAT).
 
     Source: Documentation/admin-guide/mm/numaperf.rst. Bandwidths in MiB/s,
@@ -54,8 +52,7 @@ class Initiator:
     write_latency: int | None = None
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """One NUMA node.
 
     :ivar id: the kernel's id; a name, not an index
@@ -74,7 +71,7 @@ class Node:
     memory_bytes: int | None
     free_bytes: int | None = None
     file_bytes: int | None = None
-    distances: Mapping[int, int] = field(default_factory=dict)
+    distances: Mapping[int, int] = {}
     pools: tuple[Pool, ...] = ()
     initiators: tuple[Initiator, ...] = ()
     tier: int | None = None
@@ -85,8 +82,7 @@ class Node:
         return bool(self.memory_bytes)
 
 
-@dataclass(frozen=True)
-class Cpu:
+class Cpu(NamedTuple):
     """One online CPU and where it sits. None where the kernel does not say.
 
     :ivar package: physical_package_id, the socket
@@ -100,8 +96,7 @@ class Cpu:
     siblings: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Allowed:
+class Allowed(NamedTuple):
     """What a process may use, and how that was found out.
 
     :ivar cpus: allowed CPUs (affinity and cpuset together), or None when unknown
@@ -114,8 +109,7 @@ class Allowed:
     source: str
 
 
-@dataclass(frozen=True)
-class Remark:
+class Remark(NamedTuple):
     """Something odd that was met while reading the topology; T001 reports it.
 
     :ivar status: WARN for what contradicts something else, UNKNOWN for what
@@ -127,8 +121,7 @@ class Remark:
     status: Status = Status.WARN
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A pasted output that the topology was drawn from.
 
     :ivar file: as it was given
@@ -141,8 +134,7 @@ class Source:
     format: str
 
 
-@dataclass(frozen=True)
-class Topology:
+class Topology(NamedTuple):
     """A machine's NUMA topology.
 
     :ivar numa: False on a kernel that has no node directory (no CONFIG_NUMA)
@@ -162,9 +154,9 @@ class Topology:
     devices: tuple[Device, ...]
     allowed: Allowed
     possible_nodes: tuple[int, ...] | None = None
-    tiers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    tiers: Mapping[int, tuple[int, ...]] = {}
     remarks: tuple[Remark, ...] = ()
-    relations: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    relations: Mapping[tuple[str, str], str] = {}
     sources: tuple[Source, ...] = ()
 
     def node(self, node_id: int) -> Node | None:

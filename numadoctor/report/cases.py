@@ -6,7 +6,7 @@ exactly where the exit code says so, so that a CI system and the exit code agree
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.model import Finding, Report, Status
 
@@ -25,8 +25,7 @@ class Outcome(enum.IntEnum):
     INAPPLICABLE = 5
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """One check, and what it found that decides.
 
     :ivar title: id and name of the check

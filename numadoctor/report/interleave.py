@@ -1,7 +1,6 @@
 """What ``numadoctor interleave`` shows: two pools beside each other, page by page."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numadoctor.model import Finding, Status, Topology
 from numadoctor.model.placement import Placement
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
 _INDENT = 12
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """One pool, brought in and looked at.
 
     :ivar mode: what was asked for
@@ -34,8 +32,7 @@ class Sample:
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """All that the command found out.
 
     :ivar size: asked for, in bytes

@@ -5,7 +5,6 @@ the same recording gives the same bytes.
 """
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 from numadoctor.model import (
@@ -152,7 +151,7 @@ def _device_data(device: Device) -> dict[str, Any]:
         "interfaces": list(device.interfaces),
         "rdma": list(device.rdma),
         "path": list(device.path),
-        "link": None if device.link is None else asdict(device.link),
+        "link": None if device.link is None else device.link._asdict(),
         "driver": device.driver or None,
         "iommu_group": device.iommu_group,
         "physical_function": device.physical_function or None,

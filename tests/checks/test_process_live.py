@@ -7,7 +7,6 @@ that none is skipped for that.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -34,9 +33,9 @@ def two_nodes() -> Host:
     if len(topology.host_nodes) < 2:
         cpus = topology.online_cpus
         # Half of the CPUs are said to be there, so that threads may run on both.
-        first = replace(topology.nodes[0], cpus=cpus[: len(cpus) // 2 or 1])
+        first = topology.nodes[0]._replace(cpus=cpus[: len(cpus) // 2 or 1])
         second = Node(99, NodeKind.HOST, cpus[len(cpus) // 2 or 1 :] or (4095,), 64 << 30, 32 << 30)
-        host.__dict__["topology"] = replace(topology, nodes=(first, second))
+        host.__dict__["topology"] = topology._replace(nodes=(first, second))
     return host
 
 

@@ -1,7 +1,6 @@
 """What the variables of runtimes leave visible."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -81,7 +80,7 @@ def test_named_twice_is_open() -> None:
 
 
 def test_several_models_are_counted_by_speed() -> None:
-    mixed = (replace(GPUS[0], device=0x2204), *GPUS[1:3])
+    mixed = (GPUS[0]._replace(device=0x2204), *GPUS[1:3])
     visible = seen({"CUDA_VISIBLE_DEVICES": "0"}, mixed)
     assert not visible.certain
     assert "by speed" in visible.remarks[-1]
@@ -93,14 +92,14 @@ def test_several_models_are_counted_by_speed() -> None:
 
 
 def test_uuids_that_no_file_tells() -> None:
-    nameless = tuple(replace(gpu, uuid="") for gpu in GPUS)
+    nameless = tuple(gpu._replace(uuid="") for gpu in GPUS)
     visible = seen({"CUDA_VISIBLE_DEVICES": "GPU-5"}, nameless)
     assert not visible.certain
     assert len(visible.devices) == 8
 
 
 def test_nvml_tells_uuids_and_mig_devices() -> None:
-    nameless = tuple(replace(gpu, uuid="") for gpu in GPUS)
+    nameless = tuple(gpu._replace(uuid="") for gpu in GPUS)
     gpus = [
         {"index": n, "address": gpu.address, "uuid": gpu.uuid, "mig_uuids": [f"MIG-{n}"]}
         for n, gpu in enumerate(GPUS)

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,7 +43,7 @@ def test_distances(other: Device, expected: Distance | None) -> None:
 
 def test_functions_of_one_card_below_a_root_port() -> None:
     one = device("0000:01:00.0", ROOT, PORT)
-    assert distance(one, replace(one, address="0000:01:00.1")) is Distance.PIX
+    assert distance(one, one._replace(address="0000:01:00.1")) is Distance.PIX
 
 
 def test_labels_are_those_of_nvidia_smi() -> None:

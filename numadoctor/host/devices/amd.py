@@ -6,7 +6,7 @@ order, and one for each GPU, whose link to a CPU node is to that of its socket.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host import parsers
 from numadoctor.host.devices.pci import attempt
@@ -20,8 +20,7 @@ KFD = "/sys/class/kfd/kfd/topology/nodes"
 _TO_CPU = (2, 11)
 
 
-@dataclass(frozen=True)
-class KfdNode:
+class KfdNode(NamedTuple):
     """A node of KFD's own topology, which is no NUMA node.
 
     :ivar cpus: CPUs of it; 0 for a GPU

@@ -1,7 +1,7 @@
 """Where the interrupts of a PCI device are handled."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host import parsers
 from numadoctor.host.devices.pci import PCI, attempt
@@ -11,8 +11,7 @@ from numadoctor.model import Missing
 IRQ = "/proc/irq"
 
 
-@dataclass(frozen=True)
-class Interrupt:
+class Interrupt(NamedTuple):
     """An interrupt that a driver has asked for.
 
     :ivar name: what the driver calls it, ``mlx5_comp0@pci:0000:17:00.0``, or ""

@@ -1,6 +1,6 @@
 """What NVIDIA's kernel driver tells of its GPUs below /proc/driver/nvidia/gpus."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host import parsers
 from numadoctor.host.devices.pci import attempt
@@ -10,8 +10,7 @@ from numadoctor.model import ParseError, Undecided
 NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
 
 
-@dataclass(frozen=True)
-class Information:
+class Information(NamedTuple):
     """The ``information`` file of a GPU (kernel module, nv-procfs.c).
 
     :ivar minor: N of /dev/nvidiaN, or None

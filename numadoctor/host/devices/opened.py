@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host.devices.pci import attempt
 from numadoctor.host.host import Host
@@ -20,8 +20,7 @@ _VERBS = "/sys/class/infiniband_verbs"
 _MOST = 20_000
 
 
-@dataclass(frozen=True)
-class Opened:
+class Opened(NamedTuple):
     """What a process has open.
 
     :ivar devices: the GPUs, accelerators and NICs, by address

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host import parsers
 from numadoctor.host.devices.nvidia import folders
@@ -20,8 +20,7 @@ _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "
 _WORKER = re.compile(r"(?:VLLM::Worker|sglang::scheduler)\w*?_TP(\d{1,3})\b", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(NamedTuple):
     """The GPUs and accelerators of a process.
 
     :ivar devices: those it uses, or may use, in rank order where that is known

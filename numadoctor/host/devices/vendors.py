@@ -1,9 +1,9 @@
 """Vendors of PCI devices, and what a device is by its class: from the table in vendors.tsv."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pkgutil import get_data
+from typing import NamedTuple
 
 NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
 
@@ -13,15 +13,14 @@ _KINDS_BY_SUBCLASS = {0x0300: "gpu", 0x0302: "gpu", 0x0380: "gpu", 0x0B40: "acce
 _KINDS_BY_BASE = {0x12: "accelerator", 0x02: "nic", 0x01: "storage"}
 
 
-@dataclass(frozen=True)
-class Vendor:
+class Vendor(NamedTuple):
     """A line of the table.
 
     :ivar kinds: class code (16 bits) and device id, or None for any, to the kind
     """
 
     name: str
-    kinds: Mapping[tuple[int, int | None], str] = field(default_factory=dict)
+    kinds: Mapping[tuple[int, int | None], str] = {}
 
 
 @cache

@@ -12,7 +12,7 @@ CANN, "ASCEND_RT_VISIBLE_DEVICES".
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from numadoctor.host.devices import amd, nvml
 from numadoctor.host.devices.vendors import AMD, INTEL, NVIDIA
@@ -35,8 +35,7 @@ _OTHERS = {
 _NO_CHOICE = ("all", "void", "none", "")
 
 
-@dataclass(frozen=True)
-class Visible:
+class Visible(NamedTuple):
     """What is left visible of the devices that there are.
 
     :ivar devices: in rank order: the process's device 0 first
@@ -54,8 +53,7 @@ class Visible:
 
     def plus(self, setting: str, *remarks: str, certain: bool = True) -> "Visible":
         """The same, after a variable that had no choice of devices to make."""
-        return replace(
-            self,
+        return self._replace(
             settings=(*self.settings, setting),
             certain=self.certain and certain,
             remarks=(*self.remarks, *remarks),
@@ -102,7 +100,7 @@ def _chosen(seen: Visible, name: str, value: str, find: Callable[[str], Device |
             remarks.append(f"{entry} is named twice, which leaves the outcome open")
         found.append(device)
     chosen = seen.plus(f"{name}={value}", *remarks, certain=not remarks)
-    return replace(chosen, devices=tuple(dict.fromkeys(found)), ignored=(*seen.ignored, *ignored))
+    return chosen._replace(devices=tuple(dict.fromkeys(found)), ignored=(*seen.ignored, *ignored))
 
 
 def _index(entry: str, devices: Sequence[Device]) -> Device | None:
@@ -147,7 +145,7 @@ def _for_nvidia(host: Host, environment: Mapping[str, str], devices: tuple[Devic
         chosen = _chosen(seen, _CUDA, value, find)
         if sum(word.startswith("MIG-") for word in words) > 1:
             remark = "of several MIG devices CUDA enumerates the first alone"
-            return replace(chosen, remarks=(*chosen.remarks, remark))
+            return chosen._replace(remarks=(*chosen.remarks, remark))
         return chosen
     return seen.plus(f"{_CUDA}={value}", reason, certain=False)
 
@@ -199,7 +197,7 @@ def _given_by_the_toolkit(
     given = {device.address for device in named if device}
     # Inside, CUDA numbers them by the bus, in whatever order they were named.
     left = tuple(device for device in devices if device.address in given)
-    return replace(seen.plus(f"{_NVIDIA}={value}"), devices=left)
+    return seen.plus(f"{_NVIDIA}={value}")._replace(devices=left)
 
 
 def _for_amd(
@@ -226,8 +224,7 @@ def _for_amd(
     remarks = () if certain or not seen.settings else (
         "KFD's topology is not here: its order of GPUs is taken to be that of the bus",
     )  # fmt: skip
-    return replace(
-        seen,
+    return seen._replace(
         certain=seen.certain and (certain or not seen.settings),
         remarks=(*seen.remarks, *remarks),
     )

@@ -9,6 +9,7 @@ attribute ``busid`` and, inside, further ``pci``, a ``gpu`` or a ``nic``.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from numadoctor.host.parsers._text import BLANK, error
 from numadoctor.host.parsers.lists import parse_map
@@ -21,8 +22,7 @@ _WHAT = "NCCL topology"
 _MOST_ELEMENTS, _DEEPEST = 65536, 64
 
 
-@dataclass(frozen=True)
-class NcclCpu:
+class NcclCpu(NamedTuple):
     """A ``cpu`` element: a node as NCCL sees it.
 
     :ivar node: its ``numaid``; None for -1 and where there is none
@@ -37,8 +37,7 @@ class NcclCpu:
     line: int = 0
 
 
-@dataclass(frozen=True)
-class NcclDevice:
+class NcclDevice(NamedTuple):
     """A ``pci`` element.
 
     :ivar address: its ``busid`` as sysfs writes it
@@ -70,8 +69,7 @@ class NcclDevice:
         return self.gpu is not None or (self.pci_class or 0) >> 8 in (0x0300, 0x0302, 0x1200)
 
 
-@dataclass(frozen=True)
-class NcclTopology:
+class NcclTopology(NamedTuple):
     """The file, its devices in the order in which they stand there."""
 
     cpus: tuple[NcclCpu, ...]

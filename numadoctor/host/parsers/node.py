@@ -1,6 +1,6 @@
 """Memory by node and by zone: distances, meminfo, counters, huge page pools, buddy lists, zones."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host.parsers._text import (
     count,
@@ -17,8 +17,7 @@ from numadoctor.host.parsers._text import (
 _SIZES = ("free", "min", "low", "high", "managed", "present")
 
 
-@dataclass(frozen=True)
-class BuddyRow:
+class BuddyRow(NamedTuple):
     """The free blocks of one zone.
 
     :ivar counts: number of free blocks of 2**order pages, by order from 0
@@ -29,8 +28,7 @@ class BuddyRow:
     counts: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Zone:
+class Zone(NamedTuple):
     """One zone's sizes and watermarks, in pages; None where the kernel does not tell.
 
     :ivar managed: pages that the page allocator hands out

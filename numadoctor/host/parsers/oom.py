@@ -1,6 +1,6 @@
 """The line in which the kernel sums up why it killed a process for want of memory."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host.parsers._text import decode, error, integer
 from numadoctor.host.parsers.lists import parse_list
@@ -10,8 +10,7 @@ _PREFIX = b"oom-kill:constraint="
 _CONSTRAINT = b"CONSTRAINT_"
 
 
-@dataclass(frozen=True)
-class OomKill:
+class OomKill(NamedTuple):
     """One killing.
 
     :ivar constraint: what narrowed the memory: none, cpuset, memory_policy, memcg

@@ -1,7 +1,7 @@
 """PCI addresses in their several spellings, and the key and value files of GPU drivers."""
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host.parsers._text import BLANK, count, decode, error, lines, refuse_if_lost
 from numadoctor.model.errors import ParseError
@@ -81,8 +81,7 @@ def parse_kfd_properties(data: bytes) -> dict[str, int]:
     return found
 
 
-@dataclass(frozen=True)
-class Acs:
+class Acs(NamedTuple):
     """The control register of Access Control Services of a port.
 
     :ivar request_redirect: requests of one device to another below the same switch are sent up

@@ -1,8 +1,7 @@
 """What /proc/PID says of one process: status, arguments, environment, limits, control groups."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from numadoctor.host.parsers._text import (
     BLANK,
@@ -21,8 +20,7 @@ from numadoctor.model.errors import ParseError
 _Value = TypeVar("_Value")
 
 
-@dataclass(frozen=True)
-class ProcStatus:
+class ProcStatus(NamedTuple):
     """/proc/PID/status. None (or an empty tuple) where the kernel does not say.
 
     :ivar state: R running, S sleeping, Z zombie, ...
@@ -72,8 +70,7 @@ class ProcStatus:
     remarks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(NamedTuple):
     """One resource limit; None is unlimited.
 
     :ivar unit: as the file names it: bytes, processes, files; empty if it names none
@@ -84,8 +81,7 @@ class Limit:
     unit: str
 
 
-@dataclass(frozen=True)
-class CgroupMembership:
+class CgroupMembership(NamedTuple):
     """The control group of a process in one hierarchy.
 
     :ivar hierarchy: 0 for version 2

@@ -1,7 +1,7 @@
 """Files that hold one value: a number, a flag, a word, a choice among words."""
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host.parsers._text import BLANK, decode, error, integer, quoted, words
 
@@ -14,8 +14,7 @@ _FLAGS = {
 }
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """A setting with a fixed set of values.
 
     :ivar selected: the value in force
@@ -58,7 +57,8 @@ def parse_hex(data: bytes) -> int:
 def parse_size(data: bytes) -> int:
     """A size in bytes as boot options, mount options and hugetlb files write it.
 
-    ``2M``, ``2MB`` and ``2048kB`` are 2097152; a number without a suffix is in bytes.
+    ``2M``, ``2MB`` and ``2048kB`` are 2097152; a number without a suffix is in bytes. What people
+    write is read by ``numadoctor.model.units.parse_amount``, which takes more.
 
     Source: memparse() in lib/cmdline.c; mem_fmt() in mm/hugetlb_cgroup.c.
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host.parsers._text import (
     BLANK,
@@ -23,8 +23,7 @@ _ARGUMENT = re.compile(rb'(?:[^\s"]+|"[^"]*"?)+')
 _BLOCK_END = re.compile(rb"\n[ \t\r\v\f\0]*\n")
 
 
-@dataclass(frozen=True)
-class Mount:
+class Mount(NamedTuple):
     """One line of /proc/mounts.
 
     :ivar options: the value is None for options without one
@@ -36,8 +35,7 @@ class Mount:
     options: dict[str, str | None]
 
 
-@dataclass(frozen=True)
-class MountInfo:
+class MountInfo(NamedTuple):
     """One line of /proc/PID/mountinfo.
 
     :ivar number: the device number, ``major:minor``
@@ -57,8 +55,7 @@ class MountInfo:
     super_options: dict[str, str | None]
 
 
-@dataclass(frozen=True)
-class Swap:
+class Swap(NamedTuple):
     """One swap area.
 
     :ivar kind: partition or file
@@ -73,8 +70,7 @@ class Swap:
     priority: int
 
 
-@dataclass(frozen=True)
-class CpuInfo:
+class CpuInfo(NamedTuple):
     """The first processor of /proc/cpuinfo. None where the architecture does not say.
 
     :ivar vendor: ``AuthenticAMD``, or Arm's implementer code (``0x41``)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from numadoctor.host.parsers._text import (
     count,
@@ -19,8 +19,7 @@ _NUMBER = re.compile(rb"-?[0-9]{1,20}")
 _NUMBERED = re.compile(rb"([A-Za-z_]+)=(-?[0-9]{1,19})")
 
 
-@dataclass(frozen=True)
-class ProcStat:
+class ProcStat(NamedTuple):
     """/proc/PID/stat, or a thread's. None where the kernel is too old to tell.
 
     :ivar name: what the task calls itself; it may hold anything
@@ -47,8 +46,7 @@ class ProcStat:
     last_cpu: int | None
 
 
-@dataclass(frozen=True)
-class Sched:
+class Sched(NamedTuple):
     """/proc/PID/sched: what the scheduler and NUMA balancing did with a task.
 
     :ivar values: the numbers by the kernel's own names (numa_pages_migrated,
@@ -60,8 +58,7 @@ class Sched:
     faults: Mapping[int, Mapping[str, int]]
 
 
-@dataclass(frozen=True)
-class SysvSegment:
+class SysvSegment(NamedTuple):
     """One segment of /proc/sysvipc/shm.
 
     :ivar key: of shmget(2); 0 for IPC_PRIVATE

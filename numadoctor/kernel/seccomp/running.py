@@ -5,7 +5,7 @@ its runtime was told (config.json), last what /proc/PID/status shows.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from numadoctor.kernel.abi import CALLS, Abi, UnknownAbi, by_name, current_abi, of_elf
@@ -100,7 +100,7 @@ def examine(
         verdicts, process.abi, lambda call: fitting(fixes.get(call, ())), lambda _: seen
     )
     if numa is False:
-        calls = tuple(replace(call, status=Status.SKIP, fixes=()) for call in calls)
+        calls = tuple(call._replace(status=Status.SKIP, fixes=()) for call in calls)
     others = {}
     if source in ("filters", "config"):
         others = {
