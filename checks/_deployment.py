@@ -1,11 +1,14 @@
 """What the checks of deployment files share: places, edits, and lists of ids in values."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from numadoctor.host import parsers
 from numadoctor.kernel.seccomp import Verdict
 from numadoctor.lint.documents import Document
 from numadoctor.lint.nodes import Node, Unsettled, Word
+from numadoctor.lint.quantity import parse_quantity
 from numadoctor.lint.workloads import Workload
 from numadoctor.model import (
     Evidence,
@@ -16,6 +19,12 @@ from numadoctor.model import (
     Undecided,
     unknown,
 )
+from numadoctor.model.units import parse_amount
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+T = TypeVar("T")
 
 CONTAINERS = ("kind compose", "kind kubernetes", "kind shell", "kind systemd")
 
@@ -130,37 +139,25 @@ def answered(verdict: Verdict) -> str:
     return "refused (EPERM or ENOSYS)" if verdict.unknown else verdict.answer
 
 
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+def size(word: Word) -> int:
+    """Bytes that a size stands for, as Docker and systemd read them (``64m``, ``10.24gb``).
 
-
-def size(word: Word) -> int | None:
-    """Bytes that a size stands for, as Docker reads them (``64m``, ``10.24gb``); None for none.
-
-    :raises Unsettled: it is filled in later
+    :raises Unsettled: it is filled in later, or is no size
     """
-    text = word.settled().strip().lower()
-    number = text.rstrip("bikmgt")
-    unit = text[len(number) :].replace("i", "").removesuffix("b")
-    try:
-        return int(float(number) * _UNITS[unit]) if len(number) < 30 else None
-    except (KeyError, ValueError, OverflowError):
-        return None
+    # Limits of 64 bits are written in full: 18446744073709551615 is none.
+    return _read(word, partial(parse_amount, most=1 << 64))
 
 
-_SUFFIXES = {
-    "": 1, "m": 0.001, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
-    "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50,
-}  # fmt: skip
+def quantity(word: Word) -> "Fraction":
+    """The number that a Kubernetes quantity stands for (``500m``, ``64Gi``).
 
-
-def quantity(word: Word) -> float | None:
-    """The number that a Kubernetes quantity stands for (``500m``, ``64Gi``); None for none.
-
-    :raises Unsettled: it is filled in later
+    :raises Unsettled: it is filled in later, or is no quantity
     """
-    text = word.settled().strip()
-    number = text.rstrip("mkMGTPi")
+    return _read(word, parse_quantity)
+
+
+def _read(word: Word, parse: Callable[[str], T]) -> T:
     try:
-        return float(number) * _SUFFIXES[text[len(number) :]] if len(number) < 30 else None
-    except (KeyError, ValueError, OverflowError):
-        return None
+        return parse(word.settled())
+    except ParseError as error:
+        raise Unsettled(word.location, str(error)) from None

@@ -9,7 +9,8 @@ from numadoctor.lint.documents import Document
 from numadoctor.lint.engines import is_engine
 from numadoctor.lint.gpus import gpus_of
 from numadoctor.lint.kubernetes import Pod
-from numadoctor.lint.nodes import Mapping, Word
+from numadoctor.lint.nodes import Mapping, Unsettled, Word
+from numadoctor.lint.quantity import parse_quantity
 from numadoctor.lint.workloads import Workload
 from numadoctor.model import (
     Finding,
@@ -25,6 +26,8 @@ from numadoctor.model.units import amount
 from ._deployment import CONTAINERS, edit, for_each, quantity, seen, size, undecided
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from numadoctor.host import Host
 
 _GIB = 1 << 30
@@ -205,11 +208,13 @@ def _shared(workload: Workload) -> int | None:
     word = workload.shm
     if word is None:
         return 64 << 20
-    if workload.launcher == "kubernetes":
-        # The medium stands there where no limit does.
-        found = quantity(word)
-        return None if found is None else int(found)
-    return size(word)
+    if word.settled().endswith("%"):
+        reason = "a share of the machine's memory, which the file does not tell"
+        raise Unsettled(word.location, f'"{word.shown}" is {reason}')
+    # The medium of a volume stands there where no limit does.
+    if word.text == "Memory":
+        return None
+    return int(quantity(word)) if workload.launcher == "kubernetes" else size(word)
 
 
 def _more_shared(workload: Workload) -> Fix:
@@ -222,8 +227,7 @@ def _more_shared(workload: Workload) -> Fix:
     return edit(workload, text, f"in {workload.name}; a GiB or two for each GPU")
 
 
-_HUGE = re.compile(r"hugepages-([0-9]+)([KMG]i)")
-_UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+_HUGE = re.compile(r"hugepages-([0-9]+[KMG]i)")
 
 
 @check(
@@ -272,7 +276,7 @@ def _judge_huge(host: "Host | None", pod: Pod, container: Workload) -> Iterator[
             )  # fmt: skip
     limits = {name: word for name, word in container.limits.items() if _HUGE.fullmatch(name)}
     for name, word in limits.items():
-        limit = quantity(word) or 0
+        limit = quantity(word)
         request = container.requests.get(name, word)
         if quantity(request) != limit:
             yield _wrong_huge(
@@ -319,23 +323,21 @@ def _wrong_huge(container: Workload, at: Word, message: str, cause: str, fix: st
     )
 
 
-def _larger_volume(pod: Pod, name: str, limit: float) -> Word | None:
-    match = _HUGE.fullmatch(name)
-    medium = f"HugePages-{match[1]}{match[2]}" if match else ""
+def _larger_volume(pod: Pod, name: str, limit: "Fraction") -> Word | None:
+    medium = name.replace("hugepages", "HugePages")
     for volume in pod.spec.sequence("volumes").items:
         if isinstance(volume, Mapping):
             kind, held = volume.word("emptyDir", "medium"), volume.word("emptyDir", "sizeLimit")
-            if kind and held and kind.text in ("HugePages", medium):
-                asked = quantity(held)
-                if asked is not None and asked > limit:
-                    return held
+            huge = kind is not None and kind.text in ("HugePages", medium)
+            if huge and held and quantity(held) > limit:
+                return held
     return None
 
 
 def _pool(host: "Host", name: str) -> int:
     match = _HUGE.fullmatch(name)
     assert match is not None
-    page = int(match[1]) * _UNITS[match[2]]
+    page = int(parse_quantity(match[1]))
     path = f"/sys/kernel/mm/hugepages/hugepages-{page >> 10}kB/nr_hugepages"
     found = host.optional(host.integer, path)
     return (found or 0) * page

@@ -26,6 +26,8 @@ from ._deployment import edit, quantity, seen, undecided
 from ._words import nodes_text
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from numadoctor.host import Host
 
 _LIMIT = 8
@@ -85,7 +87,7 @@ def _judge_pod(pod: Pod, containers: list[Workload], static: bool) -> Finding:
                 return _unaligned(told, container, request, text, resource)
     for container in containers:
         cpus = container.limits["cpu"]
-        if container.gpus and (quantity(cpus) or 0) % 1:
+        if container.gpus and quantity(cpus) % 1:
             return _unaligned(told, container, cpus, f"cpu: {cpus.shown} is no whole number", "cpu")
     return passed(
         "Guaranteed, with whole CPUs: the static managers align it",
@@ -265,7 +267,7 @@ def _cpus_reserved(file: str, root: Mapping) -> Iterator[Finding]:
         return
     named = root.word("reservedSystemCPUs")
     figures = [root.word(which, "cpu") for which in ("kubeReserved", "systemReserved")]
-    if named or sum(quantity(word) or 0 for word in figures if word) > 0:
+    if named or sum(quantity(word) for word in figures if word) > 0:
         return
     yield fail(
         "cpuManagerPolicy static without a reservation of CPUs",
@@ -283,7 +285,7 @@ def _memory_reserved(host: "Host | None", file: str, root: Mapping) -> Iterator[
         return
     entries = [e for e in root.sequence("reservedMemory").items if isinstance(e, Mapping)]
     reserved = [word for entry in entries if (word := entry.word("limits", "memory"))]
-    total = sum(quantity(word) or 0 for word in reserved)
+    total = sum(map(quantity, reserved))
     wanted, parts = _wanted(root)
     if wanted is None:
         yield unknown(
@@ -293,7 +295,7 @@ def _memory_reserved(host: "Host | None", file: str, root: Mapping) -> Iterator[
             location=policy.location,
         )
     elif total != wanted:
-        difference = wanted - (total - (quantity(reserved[-1]) or 0) if reserved else 0)
+        difference = wanted - (total - quantity(reserved[-1]) if reserved else 0)
         last = f"{int(difference) >> 20}Mi"
         yield fail(
             f"reservedMemory sums to {amount(int(total))}, and {amount(int(wanted))} are reserved "
@@ -311,7 +313,7 @@ def _memory_reserved(host: "Host | None", file: str, root: Mapping) -> Iterator[
     yield from _nodes_reserved(host, file, entries)
 
 
-def _wanted(root: Mapping) -> tuple[float | None, list[Word]]:
+def _wanted(root: Mapping) -> "tuple[Fraction | int | None, list[Word]]":
     """Bytes that the kubelet keeps from pods, and the words that say so."""
     figures = [root.word(which, "memory") for which in ("kubeReserved", "systemReserved")]
     eviction = root.word("evictionHard", "memory.available")
@@ -319,14 +321,14 @@ def _wanted(root: Mapping) -> tuple[float | None, list[Word]]:
     if eviction and eviction.settled().endswith("%"):
         return None, parts
     threshold = quantity(eviction) if eviction else _default_threshold(root)
-    return sum(quantity(word) or 0 for word in figures if word) + (threshold or 0), parts
+    return sum(quantity(word) for word in figures if word) + threshold, parts
 
 
-def _default_threshold(root: Mapping) -> float:
+def _default_threshold(root: Mapping) -> int:
     """Who sets one hard threshold sets all: the default is left out, unless it is merged."""
     merged = root.word("mergeDefaultEvictionSettings")
     given = bool(root.mapping("evictionHard").entries)
-    return 0.0 if given and not (merged and merged.truth()) else float(100 << 20)
+    return 0 if given and not (merged and merged.truth()) else 100 << 20
 
 
 def _nodes_reserved(host: "Host | None", file: str, entries: list[Mapping]) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from numadoctor.engine.exitcodes import FAIL_ON, ExitCode
-from numadoctor.model import Undecided
+from numadoctor.model import ParseError, Undecided
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -113,6 +113,29 @@ def _complete_sysroot(_ctx: object, _param: object, incomplete: str) -> list[Any
     return [s for s in samples if s.value.startswith(incomplete)] or [
         CompletionItem(incomplete, type="dir")
     ]
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]  # generic in new releases
+    """An amount of memory, read by ``parse_amount``; the value is in bytes.
+
+    :param least: in bytes
+    """
+
+    name = "size"
+
+    def __init__(self, least: int = 0) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from numadoctor.model.units import amount, parse_amount
+
+        try:
+            size = value if isinstance(value, int) else parse_amount(value)
+        except ParseError as error:
+            self.fail(str(error), param, ctx)
+        if size < self.least:
+            self.fail(f"{amount(size)} is too little: {amount(self.least)} or more.", param, ctx)
+        return size
 
 
 def sysroot_option(function: F) -> F:

@@ -1,12 +1,11 @@
 """``numadoctor interleave``."""
 
-import re
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from numadoctor.cli.common import output_option, write_outputs
+from numadoctor.cli.common import Size, output_option, write_outputs
 
 if TYPE_CHECKING:
     from numadoctor.allocator import Pool
@@ -18,16 +17,6 @@ _BACKINGS = (
     "private", "shared", "posix", "sysv", "memfd", "hugetlb", "hugetlb-memfd", "hugetlb-sysv",
 )  # fmt: skip
 _MODES = ("interleave", "weighted-interleave", "bind", "preferred-many")
-_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
-
-
-def _size(_ctx: object, _param: object, value: str | None) -> int | None:
-    if value is None:
-        return None
-    match = re.fullmatch(r"(\d{1,15})\s*([KMGT]?)(?:i?B)?", value.strip(), re.IGNORECASE)
-    if not match or int(match[1]) == 0:
-        raise click.BadParameter(f"{value!r} is no size: a number with K, M, G or T (times 1024).")
-    return int(match[1]) << _UNITS[match[2].upper()]
 
 
 def _nodes(_ctx: object, _param: object, value: str | None) -> tuple[int, ...] | None:
@@ -50,11 +39,10 @@ def _nodes(_ctx: object, _param: object, value: str | None) -> tuple[int, ...] |
 )
 @click.option(
     "--size",
-    callback=_size,
+    type=Size(least=1),
     default="256M",
     show_default=True,
-    metavar="SIZE",
-    help="Of each pool; K, M, G and T are powers of 1024.",
+    help="Of each pool; units are powers of 1024.",
 )
 @click.option(
     "--backing",
@@ -78,8 +66,7 @@ def _nodes(_ctx: object, _param: object, value: str | None) -> tuple[int, ...] |
 )
 @click.option(
     "--huge-page-size",
-    callback=_size,
-    metavar="SIZE",
+    type=Size(),
     help="Of hugetlb backings; default: the kernel's default.",
 )
 @click.option(

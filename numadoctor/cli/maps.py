@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from numadoctor.cli.common import open_host, output_option, sysroot_option, write_outputs
+from numadoctor.cli.common import Size, open_host, output_option, sysroot_option, write_outputs
 from numadoctor.cli.processes import Choice, process_options
 from numadoctor.engine.exitcodes import ExitCode
 
@@ -24,15 +24,6 @@ _LARGEST_OUTPUT = 128 << 20
 _HELP = "Show where the memory of a process is, by mapping and node."
 
 
-def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    from numadoctor.host.parsers import ParseError, parse_size
-
-    try:
-        return None if value is None else parse_size(value.encode())
-    except ParseError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command("maps", help=_HELP)
 @click.argument("pids", metavar="[PID]...", nargs=-1, type=click.IntRange(min=1))
 @process_options
@@ -45,8 +36,7 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
 )
 @click.option(
     "--min-size",
-    metavar="SIZE",
-    callback=_size,
+    type=Size(),
     help="Put smaller mappings together by kind.  [default: 1M as text, 0 as JSON]",
 )
 @click.option(

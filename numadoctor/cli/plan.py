@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from numadoctor.cli.common import open_host, output_option, sysroot_option, write_outputs
+from numadoctor.cli.common import Size, open_host, output_option, sysroot_option, write_outputs
 from numadoctor.engine.exitcodes import ExitCode
 
 if TYPE_CHECKING:
@@ -20,16 +20,6 @@ MODES = ("auto", "local", "preferred", "bind", "interleave", "weighted-interleav
 BACKINGS = ("private", "shared", "posix", "sysv", "memfd", "hugetlb")
 
 _MOST_INSTANCES = 256
-
-
-def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    from numadoctor.host.parsers import ParseError
-    from numadoctor.planning.intent import parse_amount
-
-    try:
-        return None if value is None else parse_amount(value)
-    except ParseError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _groups(
@@ -69,8 +59,7 @@ _HELP = "Choose GPUs, nodes, CPUs and NICs for each instance, and print how to s
 )
 @click.option(
     "--pool-size",
-    metavar="SIZE",
-    callback=_size,
+    type=Size(),
     help="Pool of each instance in host memory: 64GiB.  [default: none]",
 )
 @click.option(
@@ -85,8 +74,7 @@ _HELP = "Choose GPUs, nodes, CPUs and NICs for each instance, and print how to s
 )
 @click.option(
     "--page-size",
-    metavar="SIZE",
-    callback=_size,
+    type=Size(),
     help="Back the pools with huge pages of this size: 2MiB, 1GiB.",
 )
 @click.option(

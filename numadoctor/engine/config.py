@@ -172,12 +172,10 @@ class _Reader:
             raise self.wrong(place, f"one of {known} is expected", value) from None
 
     def thresholds(self, value: object, place: str) -> Mapping[str, float]:
-        figures: Any = self.pairs(value, place)
         try:
-            set_thresholds(figures)
+            return set_thresholds(self.pairs(value, place))
         except ParseError as error:
             raise self.wrong(place, str(error)) from None
-        return MappingProxyType(figures)
 
     def waivers(self, value: object, place: str) -> tuple[Waiver, ...]:
         if not isinstance(value, list):

@@ -3,11 +3,13 @@
 A site may set others (``[thresholds]`` in numadoctor.toml): ``set_thresholds``.
 """
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from numadoctor.model import ParseError
+from numadoctor.model.units import parse_amount
 
 
 class Threshold(NamedTuple):
@@ -123,9 +125,11 @@ def threshold(name: str) -> float:
     return _in_force.get(name, THRESHOLDS[name].value)
 
 
-def set_thresholds(values: Mapping[str, object]) -> None:
+def set_thresholds(values: Mapping[str, object]) -> Mapping[str, float]:
     """Use these figures instead of the defaults; those not named go back to the default.
 
+    :param values: name to a number; of bytes also as people write them (``2GiB``)
+    :returns: the figures as numbers
     :raises ParseError: there is no such threshold, or the figure is none that makes sense
     """
     taken = {}
@@ -133,10 +137,26 @@ def set_thresholds(values: Mapping[str, object]) -> None:
         known = THRESHOLDS.get(name)
         if known is None:
             raise ParseError("threshold", name, f"there is none; there are {', '.join(THRESHOLDS)}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-            raise ParseError("threshold", f"{name} = {value}", "a number from 0 on is expected")
-        if known.unit == "share" and value > 1:
-            raise ParseError("threshold", f"{name} = {value}", "a share is between 0 and 1")
-        taken[name] = float(value)
+        taken[name] = _figure(name, value, known.unit)
     _in_force.clear()
     _in_force.update(taken)
+    return MappingProxyType(taken)
+
+
+def _figure(name: str, value: object, unit: str) -> float:
+    def wrong(reason: str) -> ParseError:
+        return ParseError("threshold", f"{name} = {value}", reason)
+
+    if isinstance(value, str) and unit == "bytes":
+        try:
+            return float(parse_amount(value))
+        except ParseError as error:
+            raise wrong(error.reason) from None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise wrong("a number from 0 on is expected")
+    if unit == "share" and value > 1:
+        raise wrong("a share is between 0 and 1")
+    try:
+        return float(value)
+    except OverflowError:
+        raise wrong("it is too large") from None

@@ -1,8 +1,21 @@
-"""How amounts of memory and sets of ids are written in messages."""
+"""How amounts of memory and sets of ids are written, in messages and by people."""
 
+import re
 from collections.abc import Iterable
+from typing import Final
+
+from numadoctor.model.errors import ParseError
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+# ASCII: else the sign of kelvin is a K and other scripts have digits, too.
+_AMOUNT = re.compile(
+    r"([0-9]{1,40})(?:\.([0-9]{1,40}))?\s*(?:([KMGTPE])i?)?B?", re.ASCII | re.IGNORECASE
+)
+_PREFIXES = "KMGTPE"
+
+MOST_BYTES: Final = 1 << 60
+"""1 EiB; processors address less: 4 PiB (52 bits) at the time of writing."""
 
 
 def amount(count: int) -> str:
@@ -14,6 +27,39 @@ def amount(count: int) -> str:
             break
         value /= 1024
     return f"{value:.1f}".removesuffix(".0") + f" {unit}"
+
+
+def parse_amount(text: str, most: int = MOST_BYTES) -> int:
+    """The bytes that people mean by ``64GiB``, ``64 GB``, ``1.5t``, ``68719476736``.
+
+    A number, with a decimal point if a unit follows, then B or nothing, or one of K, M, G, T, P
+    and E with i, B or iB behind it or nothing; in any case, with or without blanks. Every unit is
+    a power of 1024, as docker, podman, Compose, systemd, numactl, Slurm and the kernel read them;
+    what is left below one byte is dropped, as docker drops it. Other formats have readers of
+    their own: ``parsers.parse_size`` (the kernel's files), ``lint.quantity`` (Kubernetes, whose G
+    is 10**9).
+
+    Source: github.com/docker/go-units, size.go (RAMInBytes); systemd.syntax(7); numactl(8);
+    sbatch(1), --mem.
+
+    :param most: the largest that makes sense
+    :raises ParseError: anything else, what is larger, and a part of one byte
+    """
+    match = _AMOUNT.fullmatch(text.strip())
+    if not match:
+        negative = text.strip().startswith("-")
+        raise ParseError(
+            "size", text, "it is below 0" if negative else "write it as 64GiB, or in bytes"
+        )
+    whole, part = match[1], match[2] or ""
+    unit = 1 << 10 * (_PREFIXES.index(match[3].upper()) + 1) if match[3] else 1
+    scaled: int = int(whole + part) * unit
+    scale: int = 10 ** len(part)
+    if (part and unit == 1) or 0 < scaled < scale:
+        raise ParseError("size", text, "a part of a byte")
+    if scaled > most * scale:
+        raise ParseError("size", text, "more than any machine has")
+    return scaled // scale
 
 
 def id_list(ids: Iterable[int]) -> str:

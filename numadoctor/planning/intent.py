@@ -9,6 +9,7 @@ from numadoctor.host import parsers
 from numadoctor.lint.nodes import Mapping, Node, Sequence, Word
 from numadoctor.model import ParseError
 from numadoctor.model.plan import Instance, Plan, PoolBacking, PoolPolicy
+from numadoctor.model.units import parse_amount
 from numadoctor.planning.badplan import BadPlan
 from numadoctor.planning.documents import nodes_of, place_of, read_document
 
@@ -20,10 +21,6 @@ MOST_GPUS = 1024
 MOST_IDS = 1 << 16
 """CPUs and nodes of all instances together: Linux knows at most 8192 CPUs and 1024 nodes, and
 CPUs belong to one instance."""
-
-# As people write sizes, beside what the kernel takes: 64GiB, 1.5 TiB.
-_SIZE = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,3}))?\s*(?:([KMGTP])i?)?B?", re.IGNORECASE)
-_LARGEST = 1 << 60
 
 # What the command writes beside the plan itself; and the version that it has.
 _BESIDE = frozenset(
@@ -58,24 +55,6 @@ def plan_of(data: Any, source: str = "plan") -> Plan:
 def plan_data(plan: Plan) -> dict[str, Any]:
     """The plan as JSON data, for a recording; ``plan_of`` takes it back."""
     return {"source": plan.source, "instances": [one.data for one in plan.instances]}
-
-
-def parse_amount(text: str) -> int:
-    """A number of bytes: ``64GiB``, ``64 GB``, ``1.5T``, ``68719476736``; units are powers of 1024.
-
-    :raises ParseError: anything else
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if not match:
-        raise ParseError("size", text, "write it as 64GiB, or in bytes")
-    shift = 10 * ("kmgtp".index(match[3].lower()) + 1) if match[3] else 0
-    if match[2] and not shift:
-        raise ParseError("size", text, "a part of a byte")
-    part = match[2] or ""
-    size: int = (int(match[1]) << shift) + (int(part or 0) << shift) // 10 ** len(part)
-    if size > _LARGEST:
-        raise ParseError("size", text, "more than any machine has")
-    return size
 
 
 def _plan(root: Node, file: str) -> Plan:

@@ -60,9 +60,8 @@ def test_what_cannot_be_had_exits_one_with_a_fix() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--size", "0"], "is no size"),
-        (["--size", "-5"], "is no size"),
-        (["--size", "9" * 40], "is no size"),
+        (["--size", "0"], "0 B is too little"),
+        (["--size", "-5"], "it is below 0"),
         (["--nodes", "x"], "is not a number"),
         (["--nodes", ""], "names no node"),
         (["--nodes", "0-99999999"], "bad list"),

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from numadoctor.engine.thresholds import THRESHOLDS, set_thresholds, threshold
 from numadoctor.model import ParseError
+from numadoctor.model.units import parse_amount
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +27,11 @@ def test_a_site_sets_its_own_and_the_rest_stays() -> None:
     set_thresholds({"off-node": 0.25})
     assert threshold("off-node") == 0.25
     assert threshold("large-pool") == THRESHOLDS["large-pool"].value
-    set_thresholds({"large-pool": 1})
+    assert set_thresholds({"large-pool": 1, "slow-memory": "1.5GiB"}) == {
+        "large-pool": 1,
+        "slow-memory": 3 << 29,
+    }
+    assert threshold("slow-memory") == 3 << 29
     assert threshold("off-node") == THRESHOLDS["off-node"].value
 
 
@@ -37,6 +42,10 @@ def test_a_site_sets_its_own_and_the_rest_stays() -> None:
         ({"off-node": 1.5}, "between 0 and 1"),
         ({"off-node": -0.1}, "from 0 on"),
         ({"off-node": float("nan")}, "from 0 on"),
+        ({"window": float("inf")}, "from 0 on"),
+        ({"large-pool": 10**400}, "too large"),
+        ({"large-pool": "much"}, "write it as 64GiB"),
+        ({"window": "2M"}, "from 0 on"),
         ({"off-node": "much"}, "from 0 on"),
         ({"off-node": True}, "from 0 on"),
     ],
@@ -52,11 +61,17 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(
 
 
 @given(
-    values=st.dictionaries(st.sampled_from(sorted(THRESHOLDS)) | st.text(max_size=8), st.floats())
+    values=st.dictionaries(
+        st.sampled_from(sorted(THRESHOLDS)) | st.text(max_size=8),
+        st.floats() | st.integers() | st.text(max_size=8) | st.booleans(),
+    )
 )
-def test_any_values_are_taken_or_refused(values: dict[str, float]) -> None:
+def test_any_values_are_taken_or_refused(values: dict[str, float | str]) -> None:
     try:
-        set_thresholds(values)
+        taken = set_thresholds(values)
     except ParseError:
         return
-    assert all(threshold(name) == value for name, value in values.items())
+    assert taken.keys() == values.keys()
+    for name, value in values.items():
+        meant = parse_amount(value) if isinstance(value, str) else value
+        assert threshold(name) == taken[name] == float(meant)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numadoctor.checks._deployment import quantity, size
 from numadoctor.lint import docker
-from numadoctor.lint.documents import Files, gather
+from numadoctor.lint.documents import Files
+from numadoctor.lint.gathering import gather
 from numadoctor.lint.lines import parse_boot, parse_modprobe, parse_slurm, parse_sysctl, parse_unit
-from numadoctor.lint.nodes import Refused, Word
+from numadoctor.lint.nodes import Refused
 from numadoctor.lint.reading import Source, decode
 from numadoctor.lint.shell import parse_shell
 from numadoctor.lint.workloads import Workload
@@ -180,20 +180,3 @@ def test_any_text_in_formats_of_lines(text: str) -> None:
 def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
     with contextlib.suppress(Refused):
         assert isinstance(decode(data), str)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("64m", 64 << 20), ("16gb", 16 << 30), ("10.5g", 21 << 29), ("1GiB", 1 << 30), ("5", 5),
-     ("x", None), ("", None), ("1e400", None)],
-)  # fmt: skip
-def test_sizes(text: str, expected: int | None) -> None:
-    assert size(Word("f", 1, 1, text, "'")) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("500m", 0.5), ("16", 16), ("64Gi", 64 << 30), ("1G", 1e9), ("x", None), ("1Q", None)],
-)
-def test_quantities(text: str, expected: float | None) -> None:
-    assert quantity(Word("f", 1, 1, text, "'")) == expected

@@ -11,11 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numadoctor.model import ParseError
 from numadoctor.model.plan import Instance, Plan, PoolBacking, PoolPolicy
 from numadoctor.planning.badplan import BadPlan
 from numadoctor.planning.documents import LIMIT, parse_document
-from numadoctor.planning.intent import parse_amount, plan_data, plan_of, read_plan
+from numadoctor.planning.intent import plan_data, plan_of, read_plan
 from tests.schemas import validate
 
 T = TypeVar("T")
@@ -310,22 +309,3 @@ plans = st.lists(
 def test_what_is_written_is_read_back(plan: Plan) -> None:
     written = json.loads(json.dumps(plan_data(plan)))
     assert plan_of(written) == plan
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("64GiB", 64 << 30), ("64 GB", 64 << 30), ("64g", 64 << 30), ("1.5T", 3 << 39),
-        ("0", 0), ("4096", 4096), ("0.5KiB", 512), ("2 MiB", 2 << 20), ("1P", 1 << 50),
-    ],
-)  # fmt: skip
-def test_sizes(text: str, size: int) -> None:
-    assert parse_amount(text) == size
-
-
-@pytest.mark.parametrize(
-    "text", ["", "G", "-1G", "1,5G", "1.5", "1e9", "64 GiB GiB", "١G", "9" * 19]
-)
-def test_no_sizes(text: str) -> None:
-    with pytest.raises(ParseError):
-        parse_amount(text)
