@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from numadoctor.engine import Scope, check
 from numadoctor.host.parsers.nccl import NcclCpu
 from numadoctor.lint.bindings import CPUS, Binding, bindings
-from numadoctor.lint.documents import Document, Topology
+from numadoctor.lint.documents import Document
 from numadoctor.lint.gpus import Gpus, gpus_of
+from numadoctor.lint.nccl import Topology
 from numadoctor.lint.nodes import Word
 from numadoctor.lint.workloads import Workload
 from numadoctor.model import (

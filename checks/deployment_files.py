@@ -38,7 +38,7 @@ _MOST_TOLD = 10
     severity=Severity.LOW,
 )
 def file_understood(host: "Host | None", document: Document) -> Iterator[Finding]:
-    """Tells of files that could not be read or understood, and of keys that stand twice.
+    """Tells of files, and parts of them, that were not understood, and of keys that stand twice.
 
     Why it matters
         What was not understood was not judged. A key that stands twice in a mapping has its
@@ -49,12 +49,14 @@ def file_understood(host: "Host | None", document: Document) -> Iterator[Finding
         Templates of a Helm chart are no YAML before they are rendered.
 
     Fix
+        Name what is missing, or lint it together with the file that extends or includes it.
         Lint what will be applied: `helm template CHART | numadoctor lint -`,
         `kustomize build DIR | numadoctor lint -`, `docker compose config | numadoctor lint -`.
         Remove the key that stands twice.
 
     Source
-        YAML 1.2.2, 3.2.1.3 (keys are unique); systemd.syntax(7); POSIX, Shell Command
+        YAML 1.2.2, 3.2.1.3 (keys are unique); Compose Specification, Merge, Include, and
+        extends of services; systemd.syntax(7); POSIX, Shell Command
         Language
     """
     if document.refused:
@@ -105,9 +107,9 @@ def _not_understood(workload: Workload) -> Finding:
     assert error is not None
     place = Location(workload.at.file, error.line, error.column)
     return unknown(
-        f"the command: {error.reason}",
+        error.reason,
         subject=workload.name,
-        cause="Nothing that it starts was judged.",
+        cause=f"It was not judged: {error.hint}." if error.hint else "It was not judged.",
         evidence=[Evidence(str(place), error.reason)],
         location=place,
     )
@@ -119,14 +121,16 @@ def _is_yaml(document: Document) -> bool:
 
 def _repeated(root: Node) -> Iterator[Word]:
     """Keys that stand twice, each once however often aliases name its mapping."""
-    pending, met = [root], set[int]()
+    pending, met, told = [root], set[int](), set[Location]()
     while pending:
         node = pending.pop()
         if id(node) in met or isinstance(node, Word):
             continue
         met.add(id(node))
         if isinstance(node, Mapping):
-            yield from node.repeated
+            # What is laid over another file keeps the places that it came from.
+            yield from (word for word in node.repeated if word.location not in told)
+            told |= {word.location for word in node.repeated}
             pending += [value for _, value in node.items()]
         elif isinstance(node, Sequence):
             pending += node.items

@@ -38,7 +38,8 @@ def command(
 ) -> int:
     from numadoctor.engine import Scope
     from numadoctor.engine.runner import run_on_files
-    from numadoctor.lint.documents import Files, gather
+    from numadoctor.lint.documents import Files
+    from numadoctor.lint.gathering import gather
     from numadoctor.lint.nodes import Refused
     from numadoctor.lint.reading import read_files
     from numadoctor.lint.yamlfile import MissingReader

@@ -3,34 +3,53 @@
 from collections.abc import Iterator
 from functools import partial
 
-from numadoctor.lint.nodes import Mapping, Node, Sequence, Word, words_of
+from numadoctor.lint.nodes import Mapping, Node, Refused, Sequence, Word, words_of
 from numadoctor.lint.shell import Command
 from numadoctor.lint.workloads import Workload, commands_in, commands_of, understood
 
+_TOP = frozenset(
+    ("services", "include", "networks", "volumes", "secrets", "configs", "models", "name")
+)
+_STARTED = frozenset(("image", "build", "extends", "command", "deploy"))
 
-def is_compose(root: Mapping) -> bool:
-    """Whether a document is a Compose file: services, each with an image, a build or a model."""
-    services = root.get("services")
-    return (
-        isinstance(services, Mapping)
-        and "apiVersion" not in root.entries
-        and any(
-            isinstance(service, Mapping)
-            and {"image", "build", "extends", "command", "deploy"} & set(service.entries)
-            for _, service in services.items()
-        )
+
+def is_compose(root: Mapping, claimed: bool = False) -> bool:
+    """Whether a document is a Compose file: services, each with an image, a build or a model.
+
+    :param claimed: its name says so, and it may be a part that is laid over another file
+    """
+    if "apiVersion" in root.entries:
+        return False
+    if claimed:
+        return bool(_TOP & set(root.entries))
+    return any(
+        isinstance(service, Mapping) and _STARTED & set(service.entries)
+        for _, service in root.mapping("services").items()
     )
 
 
-def services(root: Mapping) -> Iterator[Workload]:
-    """Each service."""
-    for name, service in root.mapping("services").items():
+def services(root: Mapping, near: str = "") -> Iterator[Workload]:
+    """Each service.
+
+    :param near: the file beside which relative paths begin
+    """
+    found = root.get("services")
+    if isinstance(found, Word) and not found.null:
+        yield _odd(found, found)
+    for name, service in found.items() if isinstance(found, Mapping) else ():
         if isinstance(service, Mapping):
-            make = partial(_service, name, service)
+            make = partial(_service, name, service, near)
             yield understood(f"service {name.text}", "compose", name, make)
+        else:
+            yield _odd(name, service)
 
 
-def _service(name: Word, service: Mapping) -> Workload:
+def _odd(name: Word, value: Node) -> Workload:
+    refused = Refused("a mapping is expected here", value.line, value.column)
+    return Workload(f"service {name.shown}", "compose", name, refused=refused)
+
+
+def _service(name: Word, service: Mapping, near: str) -> Workload:
     return Workload(
         name=f"service {name.text}",
         launcher="compose",
@@ -42,6 +61,7 @@ def _service(name: Word, service: Mapping) -> Workload:
         added=tuple(words_of(service.get("cap_add"))),
         dropped=tuple(words_of(service.get("cap_drop"))),
         seccomp=security_option(words_of(service.get("security_opt"))),
+        near=near,
         cpus=service.word("cpuset"),
         shm=service.word("shm_size") or _tmpfs(service),
         ipc=service.word("ipc"),

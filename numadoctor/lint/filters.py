@@ -92,7 +92,8 @@ def filter_of(workload: Workload, files: "Files") -> Filter:
         if word is None:
             raise Unsettled(workload.at.location, "Localhost without a localhostProfile")
         text = word.settled()
-    profile = files.profile(word, _LOCALHOST if workload.launcher == "kubernetes" else "")
+    folder = _LOCALHOST if workload.launcher == "kubernetes" else ""
+    profile = files.profile(word, folder, workload.near)
     return Filter(f"profile {text}", word, True, runtime, version, profile)
 
 

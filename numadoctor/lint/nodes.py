@@ -39,7 +39,7 @@ class Refused(Exception):
 
 
 class Unsettled(Undecided):
-    """A value that is not at hand where the file is examined.
+    """A value that tells nothing where the file is examined: filled in later, or not understood.
 
     :ivar location: where it stands
     """
@@ -127,10 +127,12 @@ class Mapping(Node):
 
     :ivar entries: name to the name's place and the value
     :ivar repeated: names that stand in it again
+    :ivar tags: the local tags of its values, by name: ``!override``, ``!reset``
     """
 
     entries: dict[str, tuple[Word, Node]] = field(default_factory=dict)
     repeated: list[Word] = field(default_factory=list)
+    tags: dict[str, str] = field(default_factory=dict)
 
     def get(self, *path: str) -> Node | None:
         """What stands below these names, one inside the other, or None."""

@@ -23,6 +23,8 @@ _ENDINGS = frozenset(
 
 _OPENED = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 
+_UNIT_FOLDERS = (".service.d", ".scope.d", ".slice.d", ".container.d")
+
 _NAMES = frozenset(("grub", "cmdline", "kubelet"))
 
 
@@ -74,19 +76,32 @@ def decode(data: bytes) -> str:
 def read_files(paths: Iterable[str]) -> Iterator[Source]:
     """The files that are given, those below folders that are given, and ``-`` for standard input.
 
-    Each once. Below folders links are not followed, and only files are read
-    whose names or first lines say that they may be of a kind that is known.
+    Each once, and with a unit its drop-ins. Below folders links are not followed, and
+    only files are read whose names or first lines say that they may be of a known kind.
     """
     seen: set[str] = set()
     for path in paths:
         if path == "-":
             yield _read_standard_input()
             continue
-        for found, asked in _below(path) if os.path.isdir(path) else [(path, True)]:
+        for found, asked in _below(path) if os.path.isdir(path) else _with_drop_ins(path):
             real = os.path.realpath(found)
             if real not in seen:
                 seen.add(real)
                 yield read_file(found, asked)
+
+
+def _with_drop_ins(path: str) -> Iterator[tuple[str, bool]]:
+    """A file, with the drop-ins that systemd would read with a unit, and the unit of a drop-in."""
+    folder = os.path.dirname(path)
+    unit = folder.removesuffix(".d") if folder.endswith(_UNIT_FOLDERS) else path
+    folder = f"{unit}.d" if f"{unit}.d".endswith(_UNIT_FOLDERS) else ""
+    yield path, True
+    if unit != path and os.path.isfile(unit):
+        yield unit, True
+    if folder and os.path.isdir(folder):
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".conf"))
+        yield from ((os.path.join(folder, name), True) for name in names)
 
 
 def read_file(path: str, asked: bool = True) -> Source:
@@ -95,7 +110,7 @@ def read_file(path: str, asked: bool = True) -> Source:
         # A FIFO would block, and a device may act on being opened; what is open already
         # (`<(helm template …)`) is meant to be read.
         if not os.path.isfile(path) and not (asked and path.startswith(_OPENED)):
-            raise Refused("not a regular file")
+            raise Refused("not a regular file" if os.path.lexists(path) else "no such file")
         with open(path, "rb") as stream:
             data = stream.read(LIMIT + 1) if os.fstat(stream.fileno()).st_size <= LIMIT else None
     except OSError as error:

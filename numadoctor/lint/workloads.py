@@ -22,6 +22,7 @@ class Workload:
     :ivar added: capabilities, as written; dropped likewise
     :ivar seccomp: the profile: a path, ``unconfined``, ``RuntimeDefault`` or ``Localhost``
     :ivar profile: the path of a ``Localhost`` profile
+    :ivar near: the file beside which relative paths begin, where not beside their own
     :ivar cpus: the list of CPUs that its cpuset holds; mems the nodes
     :ivar shm: the size of /dev/shm; ipc the namespace that holds it
     :ivar memlock: how much memory may be locked
@@ -30,7 +31,7 @@ class Workload:
     :ivar runtime: the class or name of the container runtime
     :ivar devices: device files of the machine that it is given
     :ivar detached: whether it runs beside the others of its file
-    :ivar refused: why its commands could not be understood; then nothing else is told of it
+    :ivar refused: why it could not be understood; then nothing else is told of it
     """
 
     name: str
@@ -44,6 +45,7 @@ class Workload:
     dropped: tuple[Word, ...] = ()
     seccomp: Word | None = None
     profile: Word | None = None
+    near: str = ""
     cpus: Word | None = None
     mems: Word | None = None
     shm: Word | None = None
@@ -84,7 +86,8 @@ def understood(name: str, launcher: str, at: Node, make: Callable[[], Workload])
     try:
         return make()
     except Refused as error:
-        return Workload(name, launcher, at, refused=error)
+        told = Refused(f"the command: {error.reason}", error.line, error.column, error.hint)
+        return Workload(name, launcher, at, refused=told)
 
 
 def capability(text: str) -> str:

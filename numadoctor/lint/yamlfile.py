@@ -1,5 +1,6 @@
 """YAML (and so JSON) into nodes with places, without ever building what aliases multiply."""
 
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,16 @@ DEEPEST = 100
 
 # How many entries ``<<`` may copy: the one way in which an alias makes more of itself.
 _MOST_MERGED = 100_000
+
+# Tags by which a Compose file says how a value is merged into that of another file.
+_TAGS = ("!override", "!reset")
+
+# Where a template's action makes a text that is no YAML: at the head of a line or of a value,
+# in a flow collection, or with quotes of its own inside of a quoted value.
+_ACTION = re.compile(
+    r"""(?m)^[ \t]*(?:-[ \t]+)*(?:[^\s"'#][^"'#\n]*:[ \t]+)?(?:\{\{|\{%|<%)"""
+    r"""|[\[,][ \t]{0,40}\{[{%]|"[^"\n]{0,400}\{\{[^}\n]{0,400}"[^}\n]{0,400}\}\}"""
+)
 
 
 class MissingReader(Exception):
@@ -67,7 +78,7 @@ def _refusal(error: Any, text: str) -> Refused:
 
 
 def _hint(text: str) -> str:
-    if "{{" in text:
+    if _ACTION.search(text):
         return "a template: lint what `helm template` prints (numadoctor lint - reads a pipe)"
     return ""
 
@@ -129,7 +140,7 @@ class _Builder:
         if event.anchor not in self.anchors:
             reason = f'no anchor "{event.anchor[:60]}" stands before its alias'
             raise Refused(reason, mark.line + 1, mark.column + 1)
-        self._place(self.anchors[event.anchor])
+        self._place(self.anchors[event.anchor], None)
 
     def _add(self, node: Node, event: Any) -> None:
         self.count += 1
@@ -137,9 +148,9 @@ class _Builder:
             raise Refused(f"more than {MOST_NODES:,} values", node.line, node.column)
         if event.anchor is not None:
             self.anchors[event.anchor] = node
-        self._place(node)
+        self._place(node, event.tag)
 
-    def _place(self, node: Node) -> None:
+    def _place(self, node: Node, tag: str | None) -> None:
         if not self.open:
             self.root = node
             return
@@ -148,10 +159,14 @@ class _Builder:
             parent.items.append(node)
         elif not waiting:
             # A name may be a collection in YAML; none of our formats has such.
-            name = node if isinstance(node, Word) else Word(self.file, node.line, node.column, "")
-            waiting.append(name)
+            waiting.append(
+                node if isinstance(node, Word) else Word(self.file, node.line, node.column, "")
+            )
         else:
-            self._enter(parent, waiting.pop(), node, named)
+            name = waiting.pop()
+            self._enter(parent, name, node, named)
+            if tag in _TAGS:
+                parent.tags[name.text] = tag
 
     def _enter(self, parent: Mapping, name: Word, node: Node, named: list[Node]) -> None:
         if name.text == "<<" and not name.style:

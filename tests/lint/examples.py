@@ -5,7 +5,8 @@ from pathlib import Path
 from numadoctor.engine.registry import Check
 from numadoctor.engine.runner import run_on_files
 from numadoctor.host import FolderRoot, Host
-from numadoctor.lint.documents import Files, gather
+from numadoctor.lint.documents import Files
+from numadoctor.lint.gathering import gather
 from numadoctor.lint.reading import read_file
 from numadoctor.model import Report
 from tests.trees import Tree

@@ -12,7 +12,8 @@ from numadoctor.engine import Scope
 from numadoctor.engine.discovery import discover
 from numadoctor.engine.runner import run_on_files
 from numadoctor.host import Host, open_root
-from numadoctor.lint.documents import Files, gather
+from numadoctor.lint.documents import Files
+from numadoctor.lint.gathering import gather
 from numadoctor.lint.reading import Source
 from numadoctor.model import Report, Status
 from tests.trees import parse_tree

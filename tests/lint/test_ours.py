@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 from numadoctor.engine.runner import run_on_files
-from numadoctor.lint.documents import Files, gather
+from numadoctor.lint.documents import Files
+from numadoctor.lint.gathering import gather
 from numadoctor.lint.reading import Source, read_files
 from numadoctor.model import Finding, Status
 from tests.lint.test_hostile import CHECKS
