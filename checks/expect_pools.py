@@ -86,9 +86,10 @@ def _pools(instance: Instance, found: Assignment) -> list[Placement]:
         # Each of several workers may have its part.
         least = min(least, size / 8)
     # A policy for each slab cuts a pool into many mappings.
-    groups: dict[tuple[Kind, str, int], list[Placement]] = {}
+    groups: dict[object, list[Placement]] = {}
     for p in candidates:
-        groups.setdefault((p.mapping.kind, p.mapping.name, p.mapping.inode), []).append(p)
+        m = p.mapping
+        groups.setdefault((m.kind, m.name, m.device, m.inode), []).append(p)
     return [p for group in groups.values() if total(group) >= least for p in group]
 
 

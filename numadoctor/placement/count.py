@@ -8,7 +8,7 @@ from numadoctor.model import Missing, Undecided, Unreadable
 from numadoctor.model.placement import Method, Placement
 from numadoctor.placement import intervals, measure
 from numadoctor.placement.processes import optional, understood
-from numadoctor.placement.segments import Area, Crumbs, Segment, counted_areas, segments_of
+from numadoctor.placement.segments import Area, Crumbs, Segment, counted_areas
 from numadoctor.placement.study import Study
 
 _NODES = "/sys/devices/system/node"
@@ -50,7 +50,7 @@ def count(study: Study, because: str, *, gently: bool) -> None:
         found, crumbs = counted_areas(pid, maps, numa, study.page_size, study.min_size)
         areas += found
         _add_crumbs(study, crumbs)
-    counted = [(_of_segment(study, segment), segment) for segment in segments_of(areas)]
+    counted = [(_of_segment(study, segment), segment) for segment in study.segments_of(areas)]
     counted.sort(key=lambda pair: -pair[0].resident)
     for rank, (placement, segment) in enumerate(counted):
         if rank < _PATTERN_MAPPINGS and placement.resident >= _PATTERN_BYTES:

@@ -10,7 +10,7 @@ from numadoctor.placement.huge import huge_page_devices
 from numadoctor.placement.measure import Sample
 from numadoctor.placement.population import Population
 from numadoctor.placement.processes import optional
-from numadoctor.placement.segments import Area, Segment, mapped_areas, segments_of
+from numadoctor.placement.segments import Area, Segment, mapped_areas
 from numadoctor.placement.shared_policy import SHARED_POLICY_KINDS, shared_policy
 from numadoctor.placement.study import Study
 from numadoctor.placement.walk import SECONDS_PER_PAGE, task_policy
@@ -74,7 +74,7 @@ def survey(study: Study) -> Survey:
                 together = Small(measure.crumbs_population(part), part.mappings)
                 small.setdefault(part.like.kind, []).append(together)
     segments = []
-    for segment in segments_of(areas):
+    for segment in study.segments_of(areas):
         if segment.length >= study.min_size:
             segments.append(segment)
         else:

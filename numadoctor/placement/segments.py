@@ -1,7 +1,8 @@
 """Areas of processes and the segments they belong to: what several map is one segment."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
+from itertools import compress
 from typing import NamedTuple
 
 from numadoctor.host.parsers import Backing, Maps, MapsLine, NumaMaps, NumaMapsPages
@@ -131,13 +132,19 @@ def _without_overlap(pieces: list[Piece], page_size: int) -> tuple[Piece, ...]:
     return tuple(kept)
 
 
-def segments_of(areas: Iterable[Area]) -> list[Segment]:
-    """The segments that areas of any number of processes belong to."""
+def segments_of(areas: Iterable[Area], ipc_namespace: Callable[[int], str | None]) -> list[Segment]:
+    """The segments that areas of any number of processes belong to.
+
+    :param ipc_namespace: of a pid, None where not known. Each has System V segments of its own
+        from number 0 on, all of them on one file system of the kernel; the device and inode of
+        other memory (POSIX, memfd, hugetlbfs, MAP_SHARED) are the machine's, whatever the namespace
+    """
     segments: list[Segment] = []
     files: dict[object, list[Area]] = {}
     for area in areas:
         if area.is_shared:
-            files.setdefault(area.backing.identity, []).append(area)
+            namespace = ipc_namespace(area.pid) if area.backing.is_sysv else None
+            files.setdefault((area.backing.identity, namespace), []).append(area)
         else:
             segments.append(Segment((area,)))
     for mapped in files.values():
@@ -208,11 +215,10 @@ def counted_areas(
     for text in small:
         like = _area(pid, 0, None, Backing(""), (), page_size, None, numa.meanings[text])
         crumbs.append(Crumbs(like, counts[text], []))
-    told = [
-        (int(numa.heads[0][index], 16), numa.meanings[text])
-        for index, text in enumerate(numa.texts)
-        if text not in small
-    ]
+    large = numa.meanings.keys() - small
+    lines_of_numa = zip(numa.heads[0], numa.texts, strict=True)
+    looked_at = compress(lines_of_numa, map(large.__contains__, numa.texts))
+    told = [(int(head, 16), numa.meanings[text]) for head, text in looked_at]
     lines = _lines(maps, [start for start, _ in told])
     programs = _programs(line.backing for line in lines if line)
     areas = []

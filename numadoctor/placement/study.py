@@ -12,6 +12,7 @@ from numadoctor.placement import intervals
 from numadoctor.placement.asker import ABSENT, Account, Asker
 from numadoctor.placement.measure import Remainders
 from numadoctor.placement.processes import OF_THE_KERNEL, Examined, examine, optional, with_maps
+from numadoctor.placement.segments import Area, Segment, segments_of
 
 if TYPE_CHECKING:
     from random import Random
@@ -157,6 +158,30 @@ class Study:
         if self.host.live and not self._asked_whether:
             self.find_askers()
         return bool(self.askers)
+
+    def segments_of(self, areas: Iterable[Area]) -> list[Segment]:
+        """What the areas belong to; told, where that is not certain."""
+        found = segments_of(areas, self._ipc_namespace)
+        numbered: dict[object, list[int]] = {}
+        for area in (area for segment in found for area in segment.areas):
+            if area.backing.is_sysv:
+                numbered.setdefault(area.backing.identity, []).append(area.pid)
+        for pids in numbered.values():
+            untold = sorted({pid for pid in pids if self._ipc_namespace(pid) is None})
+            if untold and len(set(pids)) > 1:
+                self.remarks.append(
+                    "System V segments with one number may be several, or several one: "
+                    f"/proc/PID/ns/ipc is not to be had of {', '.join(map(str, untold))}"
+                )
+        return found
+
+    def _ipc_namespace(self, pid: int) -> str | None:
+        """As ``/proc/PID/ns/ipc`` names it: ``ipc:[4026531839]``.
+
+        What a process attached before it changed its namespace counts to the new one: nothing
+        in /proc tells of the old.
+        """
+        return optional(self.host.link, f"/proc/{pid}/ns/ipc")
 
     def restart(self) -> None:
         """Forget what was found, to look for it in another way."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.lab import guest_namespaces, guests
 from tests.lab import guest_placement as inside
-from tests.lab import guests
 from tests.lab.guests import Guest
 
 MIB = 1 << 20
@@ -103,6 +103,20 @@ def test_shared_memory_of_three_counts_once(guest: Guest, apart: bool) -> None:
             estimate, low, high = segment["by_node"][str(node)]
             assert low <= 24 * MIB // len(nodes) <= high, (method, node)
             assert estimate == pytest.approx(24 * MIB / len(nodes), rel=0.1)
+
+
+@guests.on(*PLACES, quick=("x86_64-2n-6.12",))
+def test_segments_of_two_containers_with_the_same_numbers_are_two(guest: Guest) -> None:
+    nodes = nodes_of(guest)
+    found = guest.call(guest_namespaces.alike, [nodes], limit=300)
+    assert len(set(found["numbers"])) == len(set(found["inodes"])) == 1
+    spread = {str(node): 4 * MIB // len(nodes) for node in nodes}
+    expected = sorted(zip(found["pids"], (spread, {str(nodes[-1]): 4 * MIB}), strict=True))
+    for method in ("exact", "sampled"):
+        for kind, segments in found[method].items():
+            told = sorted((segment["pids"], segment["by_node"]) for segment in segments)
+            assert told == expected, (method, kind)
+    assert found["remarks"] == []
 
 
 @on("x86_64-2n-6.12", "x86_64-4n-6.1")

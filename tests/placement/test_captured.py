@@ -66,6 +66,29 @@ def test_shared_memory_counts_once_and_private_memory_for_each() -> None:
     assert found.nodes[1].bytes == (32768 + 3 * 2048 + 3) * PAGE
 
 
+@pytest.mark.parametrize(
+    ("namespaces", "pids", "untold"),
+    [
+        ({10: "ipc:[1]", 11: "ipc:[1]"}, [[10, 11]], ""),
+        ({10: "ipc:[1]", 11: "ipc:[2]"}, [[10], [11]], ""),
+        ({10: "ipc:[1]"}, [[10], [11]], "11"),
+        ({}, [[10, 11]], "10, 11"),
+    ],
+)
+def test_system_v_segments_of_a_captured_folder_need_its_namespaces(
+    namespaces: dict[int, str], pids: list[list[int]], untold: str
+) -> None:
+    maps = "40000000-50000000 rw-s 00000000 00:01 5    /SYSV00000000 (deleted)\n"
+    numa = "40000000 default file=/SYSV00000000\\040(deleted) N0=9 kernelpagesize_kB=4\n"
+    files = {
+        f"/proc/{pid}/{n}": t for pid in (10, 11) for n, t in (("maps", maps), ("numa_maps", numa))
+    }
+    links = {f"/proc/{pid}/ns/ipc": link for pid, link in namespaces.items()}
+    found = place(host({**files, **links}), ALL[:2])
+    assert sorted([a.pid for a in p.attachers] for p in at(found, POOL)) == pids
+    assert [untold in remark for remark in found.remarks] == [True] * bool(untold)
+
+
 def test_the_largest_comes_first() -> None:
     starts = [one.mapping.start for one in place(host(), ALL[0]).mappings]
     assert starts == [POOL, WEIGHTS, 0x10000000, 0x400000]

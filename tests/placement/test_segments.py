@@ -41,6 +41,10 @@ NUMA = parse_numa_maps(
 )
 
 
+def in_one_namespace(areas: list[Area]) -> list[Segment]:
+    return segments_of(areas, lambda pid: "ipc:[4026531839]")
+
+
 def areas(maps: Maps | None = MAPS, numa: NumaMaps = NUMA, pid: int = 1) -> list[Area]:
     return counted_areas(pid, maps, numa, PAGE)[0]
 
@@ -130,7 +134,7 @@ def test_pages_of_a_file_are_shared_unless_the_process_has_its_own() -> None:
 
 def test_a_segment_is_one_whoever_maps_it() -> None:
     maps = [area(1, 0x1000000, 0, 100), area(2, 0x5000000, 0, 100), area(3, 0x7000000, 0, 100)]
-    (segment,) = segments_of(maps)
+    (segment,) = in_one_namespace(maps)
     assert segment.pids == (1, 2, 3)
     assert segment.length == 100 * PAGE
     assert segment.population() == Population(
@@ -153,15 +157,32 @@ def test_the_number_of_a_system_v_segment_is_no_inode() -> None:
         b"40000000-40200000 rw-s 00000000 00:11 0 /SYSV00000000 (deleted)\n"
     )
     found = [mapped_areas(pid, maps, PAGE, {(0, 0x11): 2 << 20})[0] for pid in (1, 2, 3)]
-    segments = segments_of([area for process in found for area in process])
+    segments = in_one_namespace([area for process in found for area in process])
     assert [segment.areas[0].start for segment in segments] == [one.start for one in found[0]]
     assert all(segment.pids == (1, 2, 3) for segment in segments)
     assert [area.page_size for area in found[0]] == [PAGE, PAGE, PAGE, 2 << 20]
 
 
+def test_a_number_of_system_v_is_one_of_its_ipc_namespace() -> None:
+    maps = parse_maps(
+        b"10000000-14000000 rw-s 00000000 00:01 0 /SYSV00000000 (deleted)\n"
+        b"20000000-24000000 rw-s 00000000 00:01 7 /memfd:kv (deleted)\n"
+    )
+    found = [area for pid in (1, 2, 3, 4) for area in mapped_areas(pid, maps, PAGE, {})[0]]
+    namespaces = {1: "ipc:[1]", 2: "ipc:[2]", 3: "ipc:[1]", 4: None}
+    sysv: dict[tuple[int, ...], int] = {}
+    memfd: dict[tuple[int, ...], int] = {}
+    for segment in segments_of(found, namespaces.get):
+        kept = sysv if segment.widest.kind is Kind.SYSV else memfd
+        kept[segment.pids] = segment.length
+    assert sysv == {(1, 3): 64 << 20, (2,): 64 << 20, (4,): 64 << 20}
+    # The inodes of other memory are the machine's.
+    assert memfd == {(1, 2, 3, 4): 64 << 20}
+
+
 def test_parts_of_a_file_are_one_segment_where_they_overlap() -> None:
     parts = [area(1, 0x1000000, 10, 40), area(2, 0x5000000, 30, 40), area(2, 0x9000000, 200, 5)]
-    first, second = segments_of(parts)
+    first, second = in_one_namespace(parts)
     assert first.pids == (1, 2)
     assert first.length == 60 * PAGE
     assert first.widest.pid == 1
@@ -171,7 +192,7 @@ def test_parts_of_a_file_are_one_segment_where_they_overlap() -> None:
 
 def test_what_one_process_maps_twice_is_asked_about_once() -> None:
     twice = [area(1, 0x1000000, 0, 50), area(1, 0x5000000, 20, 50), area(1, 0x9000000, 10, 5)]
-    (segment,) = segments_of(twice)
+    (segment,) = in_one_namespace(twice)
     assert segment.population() == Population(
         PAGE, 70, {1: (Piece(0, 50, 0x1000000), Piece(50, 20, 0x5000000 + 30 * PAGE))}
     )
@@ -179,4 +200,4 @@ def test_what_one_process_maps_twice_is_asked_about_once() -> None:
 
 def test_private_areas_are_segments_of_their_own() -> None:
     heaps = [a for pid in (1, 2) for a in areas(pid=pid) if a.kind is Kind.HEAP]
-    assert segments_of(heaps) == [Segment((heaps[0],)), Segment((heaps[1],))]
+    assert in_one_namespace(heaps) == [Segment((heaps[0],)), Segment((heaps[1],))]

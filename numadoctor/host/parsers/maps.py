@@ -5,7 +5,7 @@ from functools import cached_property
 from itertools import repeat
 from typing import NamedTuple
 
-from numadoctor.host.parsers._addresses import ADDRESS, Table, lines_of
+from numadoctor.host.parsers._addresses import Table, lines_of
 from numadoctor.host.parsers._text import decode
 
 _BACKING = re.compile(
@@ -39,13 +39,19 @@ class Backing(NamedTuple):
         return self.permissions.endswith("s")
 
     @property
+    def is_sysv(self) -> bool:
+        """It is a System V segment: newseg() in ipc/shm.c gives it the name."""
+        return self.name.startswith("/SYSV")
+
+    @property
     def identity(self) -> tuple[tuple[int, int], int, str] | None:
         """What is mapped, the same for all who map it; None for memory without a file.
 
         A System V segment has its id as inode, which may be 0, and another
-        file of the same file system may have that inode (newseg() in ipc/shm.c).
+        file of the same file system may have that inode (newseg() in ipc/shm.c). The id
+        is one of its IPC namespace: in another one it is another segment.
         """
-        segment = self.name[:13] if self.name.startswith("/SYSV") else ""
+        segment = self.name[:13] if self.is_sysv else ""
         return (self.device, self.inode, segment) if self.inode or segment else None
 
 
@@ -65,7 +71,7 @@ class MapsLine(NamedTuple):
 class Maps(Table[Backing]):
     """A maps file."""
 
-    pattern = lines_of(ADDRESS, ADDRESS)
+    pattern = lines_of(2)
 
     @cached_property
     def ends(self) -> tuple[int, ...]:
