@@ -1,6 +1,7 @@
 """What earlier processes left behind: segments that nobody uses, and why the kernel killed."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from numadoctor.engine import Requires, check
@@ -38,7 +39,11 @@ _TO_BE_REMOVED = 0o1000
 _NAMED = 5
 
 
-@check("P023", name="leftover-segments", needs=(_SYSV, "fact shared_files"))
+@check(
+    "P023",
+    name="leftover-segments",
+    needs=(_SYSV, "fact shared_files", "/proc/PID/ns/ipc"),
+)
 def leftover_segments(host: "Host", target: Target) -> Iterator[Finding]:
     """Shared memory was left behind by a process that ended, and still takes room.
 
@@ -50,6 +55,8 @@ def leftover_segments(host: "Host", target: Target) -> Iterator[Finding]:
 
     When it is harmless
         A segment that is created first and attached later, by a process that is yet to come.
+        System V segments of a container's own IPC namespace, and its own /dev/shm, end with
+        it; they are not to be seen from outside, so that numadoctor has to run there to look.
 
     Fix
         Remove it once nobody means to use it:
@@ -58,7 +65,8 @@ def leftover_segments(host: "Host", target: Target) -> Iterator[Finding]:
             rm /dev/shm/NAME
 
     Source
-        sysvipc(7), ipcrm(1), shm_overview(7); sysvipc_shm_proc_show() in ipc/shm.c
+        sysvipc(7), ipcrm(1), shm_overview(7), ipc_namespaces(7); sysvipc_shm_proc_show() in
+        ipc/shm.c
     """
     seen = 0
     told = False
@@ -84,6 +92,30 @@ def leftover_segments(host: "Host", target: Target) -> Iterator[Finding]:
             f"no shared memory of {amount(int(threshold('leftover')))} or more is left behind",
             evidence=[host.evidence(_SYSV), Evidence("/dev/shm", count(len(files), "file"))],
         )
+    if others := _other_namespaces(host):
+        # No unknown: what is theirs ends with them, and is for who runs there to look at.
+        yield info(
+            f"{count(len(others), 'other IPC namespace')} not looked at: containers have System V "
+            "segments of their own",
+            subject="other IPC namespaces",
+            cause="Run numadoctor in the container to look at them.",
+            evidence=[Evidence(path, link) for link, path in list(others.items())[:_NAMED]],
+        )
+
+
+def _other_namespaces(host: "Host") -> dict[str, str]:
+    """IPC namespaces of other processes, as far as they can be told, and where each was seen."""
+    try:
+        own = host.link("/proc/self/ns/ipc")
+        pids = [name for name in host.list("/proc") if name.isdecimal()]
+    except Undecided:
+        return {}
+    others: dict[str, str] = {}
+    for path in (f"/proc/{pid}/ns/ipc" for pid in pids):
+        with suppress(Undecided):
+            others.setdefault(host.link(path), path)
+    others.pop(own, None)
+    return others
 
 
 def _not_looked_at(what: str, error: Undecided) -> Finding:
@@ -111,8 +143,8 @@ def _segment(host: "Host", segment: SysvSegment) -> Finding:
         f"System V segment {segment.id} was left behind: {amount(segment.size)}{resident}, "
         "attached by nobody",
         subject=f"System V segment of {amount(segment.size)}",
-        cause=f"Process {segment.creator} made it (user {segment.uid}); it stays until somebody "
-        "removes it.",
+        cause=f"{_maker(segment)} made it (user {segment.uid}); "
+        "it stays until somebody removes it.",
         evidence=[
             Evidence(
                 _SYSV,
@@ -124,8 +156,13 @@ def _segment(host: "Host", segment: SysvSegment) -> Finding:
     )
 
 
+def _maker(segment: SysvSegment) -> str:
+    # pid_nr_ns() of who is not in the reader's pid namespace.
+    return f"Process {segment.creator}" if segment.creator else "A process of another pid namespace"
+
+
 def _files(host: "Host") -> list[dict[str, Any]]:
-    """The files of the fact, each with a path, bytes, and whether a process uses it.
+    """The files of the fact, each with a path, bytes, whether a process uses it, and who may.
 
     :raises Undecided: the fact cannot be had, or holds something else
     """
@@ -136,7 +173,8 @@ def _files(host: "Host") -> list[dict[str, Any]]:
                 "path": str(one["path"]),
                 "bytes": int(one["bytes"]),
                 "used": bool(one["used"]),
-                "certain": not int(fact["unread"]),
+                "hidden": str(fact.get("hidden") or ""),
+                "unread": int(fact["unread"]),
             }
             for one in fact["files"]
         ]
@@ -151,7 +189,15 @@ def _left_files(files: list[dict[str, Any]]) -> Iterator[Finding]:
         message = f"{one['path']} ({amount(one['bytes'])}) is used by no process"
         subject = f"shared memory {one['path']}"
         evidence = [Evidence(one["path"], f"{one['bytes']} bytes; mapped or open nowhere")]
-        if not one["certain"]:
+        if one["hidden"]:
+            yield unknown(
+                f"{message} that is seen here; {one['hidden']}",
+                subject=subject,
+                cause="Run numadoctor on the machine itself, as root there.",
+                evidence=evidence,
+            )
+            continue
+        if one["unread"]:
             yield unknown(
                 f"{message} that could be looked into; others could not",
                 subject=subject,

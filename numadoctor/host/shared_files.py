@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -10,6 +10,12 @@ from numadoctor.host import parsers
 from numadoctor.model import ParseError
 
 SHM = "/dev/shm"
+
+# PROC_PID_INIT_INO of include/linux/proc_ns.h: the namespace in which all processes are seen.
+_FIRST_PIDS = "pid:[4026531836]"
+
+# proc(5): whose processes are not listed for others. Since Linux 5.8 they are words.
+_HIDDEN = frozenset({"2", "invisible", "4", "ptraceable"})
 
 # Smaller files are semaphores and locks.
 _LEAST = 1 << 20
@@ -24,12 +30,16 @@ def shared_files() -> dict[str, Any]:
     """The files of at least 1 MiB, as JSON data.
 
     ``files`` is a list of path, bytes, uid and whether a process has it mapped or
-    open; ``unread`` is the number of processes that could not be looked into, so
-    that "unused" is certain only when it is 0. No mapping is walked.
+    open; ``unread`` is the number of processes that could not be looked into, and
+    ``hidden`` says why there may be others that are not even listed, so that "unused"
+    is certain only when it is 0 and there is no such reason. No mapping is walked.
     """
-    found = list(_files())
+    mounts = _mounts()
+    found = list(_files(_folders(mounts)))
     used, unread = _used({identity for _, identity, _ in found}) if found else (set(), 0)
+    hidden = _hidden(mounts)
     return {
+        **({"hidden": hidden} if hidden else {}),
         "files": [
             {"path": path, "bytes": size[0], "uid": size[1], "used": identity in used}
             for path, identity, size in found
@@ -38,10 +48,10 @@ def shared_files() -> dict[str, Any]:
     }
 
 
-def _files() -> Iterator[tuple[str, Identity, tuple[int, int]]]:
+def _files(folders: Iterable[str]) -> Iterator[tuple[str, Identity, tuple[int, int]]]:
     """Path, identity, and bytes and owner of each file."""
     count = 0
-    for folder in _folders():
+    for folder in folders:
         for where, _, names in os.walk(folder):
             for name in sorted(names):
                 count += 1
@@ -58,14 +68,30 @@ def _identity(info: os.stat_result) -> Identity:
     return os.major(info.st_dev), os.minor(info.st_dev), info.st_ino
 
 
-def _folders() -> list[str]:
-    """/dev/shm and the mounts of hugetlbfs."""
-    folders = [SHM]
+def _mounts() -> Sequence[parsers.Mount]:
     with suppress(OSError, ParseError), open("/proc/self/mounts", "rb") as stream:
-        for mount in parsers.parse_mounts(stream.read()):
-            if mount.fstype == "hugetlbfs" and mount.point not in folders:
-                folders.append(mount.point)
-    return folders
+        return parsers.parse_mounts(stream.read())
+    return ()
+
+
+def _folders(mounts: Iterable[parsers.Mount]) -> list[str]:
+    """/dev/shm, where it is memory, and the mounts of hugetlbfs."""
+    fstypes = {mount.point: mount.fstype for mount in mounts}
+    huge = [point for point, fstype in fstypes.items() if fstype == "hugetlbfs"]
+    below = next((fstypes[point] for point in (SHM, "/dev", "/") if point in fstypes), None)
+    # A file of a disk takes no memory, and maps may name its device otherwise than stat (btrfs).
+    return [SHM, *huge] if below in (None, "tmpfs", "ramfs", "devtmpfs") else huge
+
+
+def _hidden(mounts: Iterable[parsers.Mount]) -> str:
+    """Why there may be processes that /proc does not list, or nothing."""
+    with suppress(OSError):
+        if os.readlink("/proc/self/ns/pid") != _FIRST_PIDS:
+            return "numadoctor runs in a pid namespace, from which processes outside are not seen"
+    proc = [mount for mount in mounts if mount.point == "/proc"]
+    if os.geteuid() and proc and proc[-1].options.get("hidepid") in _HIDDEN:
+        return "/proc is mounted with hidepid"
+    return ""
 
 
 def _used(wanted: set[Identity]) -> tuple[set[Identity], int]:
