@@ -1,6 +1,7 @@
 """One walk over every check: what each must have, whoever wrote it."""
 
 import contextlib
+import importlib
 import importlib.util
 import re
 import tempfile
@@ -13,8 +14,9 @@ from types import ModuleType
 
 import pytest
 
+from numadoctor.checks import FAMILY
 from numadoctor.engine.discovery import discover
-from numadoctor.engine.registry import FAMILIES, Check, Scope
+from numadoctor.engine.registry import FAMILIES, FILE_FAMILY, Check, Scope
 from numadoctor.engine.runner import run
 from numadoctor.host import FolderRoot, Host, open_root, sample_names
 from numadoctor.host.cgroup import read_cgroup
@@ -64,9 +66,24 @@ def test_ids_and_names_are_unique() -> None:
         counts = Counter(getattr(check, attribute) for check in CHECKS)
         assert [value for value, count in counts.items() if count > 1] == []
     # A name must not be taken for an id or a family.
-    assert not {check.name.upper() for check in CHECKS} & {
-        word for check in CHECKS for word in (check.id, check.family)
-    }
+    assert not [c.name for c in CHECKS if re.fullmatch("[a-z]([0-9]{3})?", c.name)]
+
+
+def test_modules_tell_families_and_families_tell_files_from_machines() -> None:
+    """By that alone a command knows which modules to load."""
+    assert sorted(set(FAMILY.values())) == sorted(FAMILIES)
+    for path in sorted((ROOT / "checks").glob("*.py")):
+        module = importlib.import_module(f"numadoctor.checks.{path.stem}")
+        declared = [value for value in vars(module).values() if isinstance(value, Check)]
+        if path.stem.startswith("_"):
+            assert declared == [], "a module of no topic is not looked at"
+            continue
+        assert declared, path.stem
+        for check in declared:
+            assert check.origin == module.__name__, check.id
+            assert check.family == FAMILY[path.stem.partition("_")[0]], check.id
+            assert (check.family == FILE_FAMILY) == (check.scope is Scope.FILE), check.id
+            assert CATALOGUE.checks[check.id] is check
 
 
 @every_check

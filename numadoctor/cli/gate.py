@@ -13,8 +13,8 @@ from numadoctor.cli.common import fail_on_options, output_option, write_outputs
 if TYPE_CHECKING:
     from numadoctor.engine import Check, Scope
     from numadoctor.engine.baseline import Baseline
+    from numadoctor.engine.catalogue import Catalogue
     from numadoctor.engine.config import Config
-    from numadoctor.engine.discovery import Catalogue
     from numadoctor.model import Report
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -189,12 +189,11 @@ class Gate:
     def _about_settings(self) -> list[str]:
         """Where settings were found, and what in them is of no use."""
         remarks = [f"settings: {self.config.file}"] if self._found else []
-        known = {word for check in self.catalogue for word in (check.id, check.name)}
         for what, word in (
             *(("waiver", waiver.id) for waiver in self.config.waivers),
             *(("severity", word) for word in self.config.severities),
         ):
-            if word.upper() not in known and word.lower() not in known:
+            if not any(check.is_called(word) for check in self.catalogue.find(word)):
                 remarks.append(f"{what} of {word}: there is no such check")
         return remarks
 

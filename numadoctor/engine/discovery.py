@@ -9,49 +9,21 @@ import importlib.util
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
 
+from numadoctor.engine.catalogue import Catalogue, Problem
 from numadoctor.engine.oneline import one_line
 from numadoctor.engine.registry import Check
 
 ENTRY_POINT_GROUP = "numadoctor.checks"
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A source of checks that could not be used: where, and why, in one line."""
-
-    origin: str
-    reason: str
-
-
-@dataclass
-class Catalogue:
-    """All checks by id, and what went wrong while they were gathered."""
-
-    checks: dict[str, Check] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-
-    def add(self, checks: Iterable[Check]) -> None:
-        """Take over ``checks``; an id that is taken stays with its owner."""
-        for check in checks:
-            owner = self.checks.setdefault(check.id, check)
-            if owner is not check and owner.function is not check.function:
-                reason = f"check id {check.id} is taken by {owner.name} of {owner.origin}"
-                self.problems.append(Problem(check.origin, reason))
-
-    def __iter__(self) -> Iterator[Check]:
-        return iter(sorted(self.checks.values(), key=lambda check: check.id))
-
-
 def discover(checks_dirs: Iterable[str] = ()) -> Catalogue:
-    """Gather every check there is."""
-    catalogue = Catalogue()
-    _add_built_in(catalogue)
+    """Gather the checks that there are; a family of those built in is loaded when it is needed."""
+    catalogue = Catalogue(_built_in())
     _add_entry_points(catalogue)
     for folder in checks_dirs:
         _add_folder(catalogue, folder)
@@ -65,11 +37,19 @@ def _declared(source: object) -> list[Check]:
     return [value for value in vars(source).values() if isinstance(value, Check)]
 
 
-def _add_built_in(catalogue: Catalogue) -> None:
-    import numadoctor.checks
+def _built_in() -> dict[str, Callable[[], list[Check]]]:
+    """Family to what imports its modules and gives their checks."""
+    package = importlib.import_module("numadoctor.checks")
+    modules: dict[str, list[str]] = {}
+    for _, name, _ in pkgutil.iter_modules(package.__path__):
+        if not name.startswith("_"):
+            family = package.FAMILY[name.partition("_")[0]]
+            modules.setdefault(family, []).append(f"{package.__name__}.{name}")
+    return {family: partial(_of_modules, names) for family, names in modules.items()}
 
-    for module in pkgutil.iter_modules(numadoctor.checks.__path__):
-        catalogue.add(_declared(importlib.import_module(f"numadoctor.checks.{module.name}")))
+
+def _of_modules(names: Iterable[str]) -> list[Check]:
+    return [check for name in names for check in _declared(importlib.import_module(name))]
 
 
 def _add_entry_points(catalogue: Catalogue) -> None:

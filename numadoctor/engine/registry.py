@@ -21,6 +21,9 @@ FAMILIES = {
     "D": "deployment files",
 }
 
+# The family of the built-in checks of files; it has no others.
+FILE_FAMILY = "D"
+
 # A site's or another package's checks may have a family of their own.
 OTHER_FAMILY = "checks from elsewhere"
 
@@ -73,6 +76,14 @@ class Check:
     @property
     def family(self) -> str:
         return self.id[0]
+
+    def is_called(self, word: str) -> bool:
+        """Whether ``word`` is its id or its name, in capitals or not."""
+        return word.upper() == self.id or word.lower() == self.name
+
+    def answers_to(self, word: str) -> bool:
+        """Whether ``word`` is its id, its name or its family."""
+        return word.upper() == self.family or self.is_called(word)
 
     @property
     def documentation(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from numadoctor.engine.discovery import Catalogue, Problem
+from numadoctor.engine.catalogue import Catalogue, Problem
 from numadoctor.engine.exitcodes import exit_code
 from numadoctor.engine.oneline import one_line
 from numadoctor.engine.registry import Check, Requires, Scope
@@ -68,21 +68,15 @@ def select(
     :param scopes: what there is to examine; checks of other things are left out
     :raises UnknownSelection: a word stands for no check
     """
-    everything = list(catalogue)
-    checks = [check for check in everything if check.scope in scopes]
     chosen, ignored = set(chosen), set(ignored)
+    wanted = catalogue.of(scopes, chosen)
     for word in sorted(chosen | ignored):
-        if not any(_matches(check, word) for check in everything):
-            raise UnknownSelection(_no_such_check(word, everything) + _not_loaded(catalogue))
+        if not catalogue.find(word):
+            raise UnknownSelection(_no_such_check(word, list(catalogue)) + _not_loaded(catalogue))
     # One file of settings serves all commands: its words need not all be of this one.
-    wanted = [c for c in checks if not chosen or any(_matches(c, word) for word in chosen)]
     if chosen and not wanted:
         raise UnknownSelection(_elsewhere(_checks_text(chosen), scopes))
-    return [c for c in wanted if not any(_matches(c, word) for word in ignored)]
-
-
-def _matches(check: Check, word: str) -> bool:
-    return word.upper() in (check.id, check.family) or word.lower() == check.name
+    return [check for check in wanted if not any(map(check.answers_to, ignored))]
 
 
 def _checks_text(words: Iterable[str]) -> str:

@@ -9,7 +9,9 @@ import pytest
 
 from numadoctor.cli import main
 from numadoctor.cli.gate import FORMATS
+from numadoctor.engine.discovery import discover
 from tests.cli.programs import Done, in_process, numadoctor
+from tests.engine.plugins import plugin, write
 
 BROKEN = ["check", "--sysroot", "sample:container-docker", "--select", "E,K"]
 FIT = ["check", "--sysroot", "sample:two-socket", "--select", "K"]
@@ -155,6 +157,61 @@ def test_words_of_the_settings_that_stand_for_nothing_are_told(run: Run) -> None
     assert "severity of K00l: there is no such check" in done.out
     assert "waiver of numa-balancng: there is no such check" in done.out
     assert "swap" not in done.out
+
+
+ALL_COMMANDS = """
+select = ["D002", "kubelet-managers", "K"]
+ignore = ["D", "D010", "p004", "compose-is-none"]
+[severities]
+D002 = "low"
+D99 = "low"
+D = "low"
+[[waivers]]
+id = "%s"
+reason = "x"
+"""
+
+
+def test_one_file_of_settings_serves_all_commands(run: Run, tmp_path: Path) -> None:
+    """What it says of checks that this command does not run is looked at all the same."""
+    names = {check.id: check.name for check in discover()}
+    text = ALL_COMMANDS.replace("kubelet-managers", names["D011"])
+    Path("numadoctor.toml").write_text(text.replace("compose-is-none", names["E001"]) % "d010")
+    (tmp_path / "compose.yaml").write_text("services: {engine: {image: vllm/vllm-openai}}\n")
+    told = {
+        "settings: numadoctor.toml",
+        "severity of D99: there is no such check",
+        "severity of D: there is no such check",
+    }
+    done = run("check", "--sysroot", "sample:two-socket", "-o", "json")
+    report = json.loads(done.out)
+    assert set(report["remarks"]) == told
+    assert {finding["id"][0] for finding in report["findings"]} == {"K"}
+    report = json.loads(run("lint", "compose.yaml", "--ignore", "P004", "-o", "json").out)
+    assert set(report["remarks"]) == told
+    assert report["findings"] == []
+
+    Path("numadoctor.toml").write_text(text % "d010")
+    assert error(run("check")).startswith('Error: no check "compose-is-none": ')
+    assert error(run("lint", "compose.yaml")).startswith('Error: no check "compose-is-none": ')
+    Path("numadoctor.toml").write_text('select = ["D0"]\n')
+    for command in (["check"], ["lint", "compose.yaml"]):
+        assert 'no check "D0": did you mean D02' in error(run(*command))
+    Path("numadoctor.toml").write_text('select = ["D"]\n')
+    assert error(run("check")) == "Error: D is a check of deployment files: numadoctor lint"
+    assert error(run("lint", "compose.yaml", "--select", "K001,e")) == (
+        "Error: K001, e are checks of machines and processes: numadoctor check"
+    )
+
+
+def test_a_site_takes_no_id_of_a_family_that_is_not_run(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "rules", a=plugin("D010", "mine"), b=plugin("X001", "other"))
+    owner = discover().checks["D010"].name
+    done = run(*FIT[:3], "--select", "X", "--checks-dir", "rules", "-v")
+    taken = f"check id D010 is taken by {owner} of numadoctor.checks.deployment_pods"
+    assert f"a.py: {taken}" in " ".join(done.out.split())
+    assert "Passed X001 right" in " ".join(done.out.split())
+    assert done.code == 3
 
 
 def test_what_the_command_line_says_goes_before_the_settings(run: Run) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from numadoctor import __version__
+from numadoctor.checks import FAMILY
 from numadoctor.cli import COMMANDS
 from numadoctor.host import sample_names
 from numadoctor.report.terminal import columns
@@ -352,3 +353,23 @@ def test_completion() -> None:
     assert complete("numadoctor explain k00") == [f"K00{n}" for n in range(1, 10)]
     assert complete("numadoctor check --sysroot sample:two") == ["sample:two-socket"]
     assert complete("numadoctor check --sysroot sample:") == [f"sample:{n}" for n in sample_names()]
+
+
+def topics(modules: set[str]) -> set[str]:
+    """The first words of the modules of built-in checks."""
+    names = (m.removeprefix("numadoctor.checks.") for m in modules if "numadoctor.checks." in m)
+    return {name.partition("_")[0] for name in names} - {""}
+
+
+def test_commands_load_the_families_of_checks_that_they_may_run(tmp_path: Path) -> None:
+    compose = tmp_path / "compose.yaml"
+    compose.write_text("services: {engine: {image: vllm/vllm-openai}}\n")
+    machine = imported("check")
+    assert topics(machine) == {topic for topic in FAMILY if topic != "deployment"}
+    assert not [name for name in machine if name.startswith("numadoctor.lint")]
+    assert "numadoctor.kernel.seccomp" not in machine
+    assert topics(imported("check", "--select", "K001,k014")) == {"kernel"}
+    assert topics(imported("explain", "T010")) == {"topology"}
+    # One of its modules has a function that they share.
+    assert topics(imported("lint", str(compose))) == {"deployment", "envelope"}
+    assert topics(imported("list")) == set(FAMILY)

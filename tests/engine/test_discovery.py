@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from numadoctor.engine.discovery import Catalogue, discover
+from numadoctor.engine.catalogue import Catalogue
+from numadoctor.engine.discovery import discover
 from numadoctor.engine.runner import run
 from numadoctor.host import Host
 from numadoctor.model import Status
@@ -105,6 +106,16 @@ def test_an_id_stays_with_its_first_owner(tmp_path: Path) -> None:
         ("a.py", f"check id K001 is taken by {built_in.name} of {built_in.origin}"),
         ("c.py", f"check id X001 is taken by one of {tmp_path / 'b.py'}"),
     ]
+
+
+def test_an_id_of_a_family_that_no_command_asked_for_is_taken(tmp_path: Path) -> None:
+    write(tmp_path, a=plugin("D010", "mine"), b=plugin("D999", "other"))
+    catalogue = discover([str(tmp_path)])
+    owner = catalogue.checks["D010"]
+    assert [p.reason for p in catalogue.problems] == [
+        f"check id D010 is taken by {owner.name} of numadoctor.checks.deployment_pods"
+    ]
+    assert added(catalogue) == {"D999"}
 
 
 def test_a_file_may_import_a_built_in_check(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from numadoctor.engine import Check, Requires, Scope, check
-from numadoctor.engine.discovery import Catalogue, Problem, discover
+from numadoctor.engine.catalogue import Catalogue, Problem
+from numadoctor.engine.discovery import discover
 from numadoctor.engine.runner import (
     MACHINE_SCOPES,
     UnknownSelection,
