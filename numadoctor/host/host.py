@@ -12,17 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from numadoctor.host import parsers
 from numadoctor.host.root import FACTS as FACTS_FOLDER
 from numadoctor.host.root import Root, open_root
-from numadoctor.model import (
-    Evidence,
-    Malformed,
-    Missing,
-    ParseError,
-    Undecided,
-    Vanished,
-)
+from numadoctor.model import Malformed, Missing, ParseError, Undecided, Vanished
 
 if TYPE_CHECKING:
-    from numadoctor.model import Topology
+    from numadoctor.model import Evidence, Topology
 
 T = TypeVar("T")
 
@@ -113,7 +106,7 @@ class Host:
         """The ids in a list file (``0-3,8``)."""
         return self.parse(path, parsers.parse_list)
 
-    def choice(self, path: str) -> parsers.Choice:
+    def choice(self, path: str) -> "parsers.Choice":
         """The selected word among those offered (``always [madvise] never``)."""
         return self.parse(path, parsers.parse_choice)
 
@@ -121,7 +114,7 @@ class Host:
         """The value of a numeric sysctl, by its dotted name."""
         return self.integer(sysctl_path(name))
 
-    def status(self, proc: str = "/proc/self") -> parsers.ProcStatus:
+    def status(self, proc: str = "/proc/self") -> "parsers.ProcStatus":
         """The status file of the process whose directory is ``proc``.
 
         :raises Vanished: it ended, and its parent has not asked for its exit status
@@ -144,12 +137,14 @@ class Host:
         except Missing:
             return None
 
-    def evidence(self, path: str, *containing: str) -> Evidence:
+    def evidence(self, path: str, *containing: str) -> "Evidence":
         """What was read at ``path``, for a finding to cite.
 
         Only the lines that start with one of the words in ``containing``, if
         any are given. What could not be read is cited as its error.
         """
+        from numadoctor.model import Evidence
+
         try:
             text = self.text(path)
         except Undecided as error:

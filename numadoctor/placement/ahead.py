@@ -17,11 +17,17 @@ LIMIT = 64 << 20
 """Bytes of a file that are read; the same as host.root.READ_LIMIT, which is not loaded here."""
 
 
-def read_parts(descriptor: int) -> bytes:
-    """The next part of a file of /proc/PID, up to half a mebibyte; empty at its end."""
-    parts = [bytearray(_PART) for _ in range(_PARTS)]
-    count = os.readv(descriptor, parts)
-    return b"".join(parts)[:count]
+class Parts:
+    """Reads a file of /proc/PID part by part."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._buffer = memoryview(bytearray(_PART * _PARTS))
+        self._parts = [self._buffer[at : at + _PART] for at in range(0, len(self._buffer), _PART)]
+
+    def next(self) -> bytes:
+        """Up to half a mebibyte; empty at the end of the file."""
+        return bytes(self._buffer[: os.readv(self._descriptor, self._parts)])
 
 
 class Ahead:
@@ -34,7 +40,11 @@ class Ahead:
         self.calls: list[float] = []
         self._answers: dict[str, bytes | OSError] = {}
         self._done = {path: threading.Event() for path in paths}
-        threading.Thread(target=self._work, daemon=True).start()
+        try:
+            threading.Thread(target=self._work, daemon=True).start()
+        except RuntimeError:
+            # As many tasks as a control group or a limit allows: then now, not in the background.
+            self._work()
 
     @classmethod
     def of_process(cls, pid: int) -> "Ahead":
@@ -58,9 +68,10 @@ class Ahead:
         parts: list[bytes] = []
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            read = Parts(descriptor).next
             while sum(map(len, parts)) <= LIMIT:
                 begin = time.perf_counter()
-                part = read_parts(descriptor)
+                part = read()
                 self.calls.append(time.perf_counter() - begin)
                 if not part:
                     break
@@ -88,15 +99,17 @@ _begun: dict[int, Ahead] = {}
 
 
 def begin(arguments: Sequence[str]) -> None:
-    """Begin to count the pages of the process that a command line is about, if that is certain.
+    """Begin to count the pages of the process that ``numadoctor maps`` is asked about, if certain.
 
     Called before the command line is understood: that takes as long as the kernel takes to walk
     the page tables of 40,000 mappings. So it must be a command line that cannot be refused, and
     the process the one that it asks to be counted.
+
+    :param arguments: of the command
     """
-    if arguments[:1] != ["maps"] or "--exact" not in arguments:
+    if "--exact" not in arguments:
         return
-    named = [word for word in arguments[1:] if word != "--exact"]
+    named = [word for word in arguments if word != "--exact"]
     # Python takes other digits than those of ASCII, and any number of them, for a number, too.
     if len(named) == 1 and named[0].isascii() and named[0].isdecimal() and len(named[0]) < 10:
         pid = int(named[0])

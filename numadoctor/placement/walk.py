@@ -7,11 +7,13 @@ fill its buffer: so small reads hold the process for one mapping at a time.
 
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 
 from numadoctor.host.root import READ_LIMIT, error_from
 from numadoctor.model import ParseError, TooLarge
 from numadoctor.model.placement import Policy
-from numadoctor.placement.ahead import Ahead, read_parts
+from numadoctor.placement.ahead import Ahead, Parts
 from numadoctor.placement.asker import Account
 
 SECONDS_PER_PAGE = 25e-9
@@ -38,7 +40,8 @@ def read_numa_maps(path: str, account: Account, *, gently: bool) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            while chunk := _read(descriptor, account, gently):
+            read = partial(os.read, descriptor, _ONE_LINE) if gently else Parts(descriptor).next
+            while chunk := _timed(read, account, gently):
                 chunks.append(chunk)
                 size = _checked(path, size + len(chunk))
         finally:
@@ -54,9 +57,9 @@ def _checked(path: str, size: int) -> int:
     return size
 
 
-def _read(descriptor: int, account: Account, gently: bool) -> bytes:
+def _timed(read: Callable[[], bytes], account: Account, gently: bool) -> bytes:
     begin = time.perf_counter()
-    chunk = os.read(descriptor, _ONE_LINE) if gently else read_parts(descriptor)
+    chunk = read()
     took = time.perf_counter() - begin
     account.call(took)
     if gently and took > _SHORT:

@@ -2,15 +2,20 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import click
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from numadoctor.cli.maps import command
 from numadoctor.host.root import READ_LIMIT
 from numadoctor.model import Missing, TooLarge
 from numadoctor.placement import ahead as ahead_module
 from numadoctor.placement import walk
-from numadoctor.placement.ahead import LIMIT, Ahead
+from numadoctor.placement.ahead import LIMIT, Ahead, begin
 from numadoctor.placement.asker import Account
 from numadoctor.placement.walk import read_numa_maps, take, task_policy
 
@@ -105,3 +110,57 @@ def test_reading_ahead_keeps_the_error_for_whoever_asks(tmp_path: Path) -> None:
         with pytest.raises(Missing):
             take(ahead, nothing, Account())
         assert take(ahead, str(there), Account()) == b"1"
+
+
+def test_where_no_thread_can_be_had_the_reading_is_done_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    file = tmp_path / "numa_maps"
+    file.write_bytes(b"1")
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert Ahead([str(file)]).take(str(file)) == b"1"
+
+
+# No process has such an id: the highest is 2 ** 22 (include/linux/threads.h).
+_PIDS = [str(2**22 + number) for number in range(1, 4)]
+_WORDS = st.sampled_from(
+    ["--exact", "--sampled", "--exact=", "--tree", "--seed", "--diff", "--name", "-o", "json",
+     "--help", "--", "0", "-1", "+1", "²", "1e3", "9" * 40, "", *_PIDS]
+)  # fmt: skip
+
+
+def _begun(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The processes whose reading begins for a command line."""
+    pids: list[int] = []
+    monkeypatch.setattr(ahead_module, "_begun", {})
+    begin(arguments)
+    pids += ahead_module._begun
+    return pids
+
+
+@given(st.lists(_WORDS, max_size=4))
+def test_reading_begins_before_a_command_line_is_understood_only_if_it_asks_for_it(
+    arguments: list[str],
+) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        pids = _begun(arguments, monkeypatch)
+    if not pids:
+        return
+    context: click.Context = command.make_context("maps", list(arguments))
+    assert list(context.params["pids"]) == pids
+    assert context.params["exact"]
+    assert not context.params["sampled"]
+    assert context.params["sysroot"] is None
+
+
+@pytest.mark.parametrize("arguments", [["--exact", _PIDS[0]], [_PIDS[0], "--exact"]])
+def test_what_was_begun_is_taken_over_once(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (pid,) = _begun(arguments, monkeypatch)
+    begun = ahead_module._begun[pid]
+    assert Ahead.of_process(pid) is begun
+    assert Ahead.of_process(pid) is not begun
