@@ -70,15 +70,14 @@ def driver_against_sysfs(host: "Host", target: Target) -> Iterator[Finding]:
         NVML API reference (nvmlDeviceGetMemoryAffinity, nvmlDeviceGetNumaNodeId);
         drivers/gpu/drm/amd/amdkfd/kfd_crat.c; Documentation/ABI/testing/sysfs-bus-pci
     """
-    from numadoctor.host.devices.amd import kfd_nodes
-    from numadoctor.host.devices.nvml import read_nvml
-
     nvidia = [device for device in gpus(host) if device.vendor == NVIDIA]
     amd = [device for device in gpus(host) if device.vendor == AMD]
     compared: list[Device] = []
     findings: list[Finding] = []
     reason = "no GPU whose driver tells of nodes"
     if nvidia:
+        from numadoctor.host.devices.nvml import read_nvml
+
         answer = host.fact("nvml")
         if isinstance(answer, dict) and "not installed" in str(answer.get("unavailable")):
             reason = "nvidia-ml-py is not installed: there is nothing to compare with sysfs"
@@ -86,9 +85,12 @@ def driver_against_sysfs(host: "Host", target: Target) -> Iterator[Finding]:
             known = read_nvml(host)
             compared += [device for device in nvidia if device.address in known]
             findings += [f for d in compared for f in _against_nvml(host, d, known[d.address])]
-    if amd and kfd_nodes(host):
-        compared += amd
-        findings += [f for device in amd if (f := _against_kfd(host, device))]
+    if amd:
+        from numadoctor.host.devices.amd import kfd_nodes
+
+        if kfd_nodes(host):
+            compared += amd
+            findings += [f for device in amd if (f := _against_kfd(host, device))]
     if not compared:
         yield skip(reason)
         return

@@ -2,10 +2,9 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import date, datetime
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from numadoctor.engine.exitcodes import FAIL_ON
 from numadoctor.engine.files import BadFile, read_text
@@ -19,8 +18,7 @@ NAMES = ("numadoctor.toml", ".numadoctor.toml", "pyproject.toml")
 _PYPROJECT = "pyproject.toml"
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(NamedTuple):
     """The settings of one file; those that it does not name are the defaults.
 
     :ivar file: where they were read, or empty
@@ -34,8 +32,8 @@ class Config:
     ignore: tuple[str, ...] = ()
     fail_on: str = ""
     strict: bool = False
-    severities: Mapping[str, Severity] = field(default_factory=lambda: MappingProxyType({}))
-    thresholds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    severities: Mapping[str, Severity] = MappingProxyType({})
+    thresholds: Mapping[str, float] = MappingProxyType({})
     waivers: tuple[Waiver, ...] = ()
 
 

@@ -100,18 +100,16 @@ class Check:
     @cached_property
     def sections(self) -> dict[str, str]:
         """Section title to text. A title is a line of its own whose text below is indented."""
-        import textwrap
+        import inspect
 
         sections: dict[str, list[str]] = {}
         current: list[str] = []
         for line in self.documentation.splitlines()[1:]:
             if line and not line[0].isspace():
-                current = sections.setdefault(line.strip().rstrip(":"), [])
+                current = sections.setdefault(line.strip().rstrip(":"), [""])
             else:
                 current.append(line)
-        return {
-            title: textwrap.dedent("\n".join(lines)).strip() for title, lines in sections.items()
-        }
+        return {title: inspect.cleandoc("\n".join(lines)) for title, lines in sections.items()}
 
 
 def check(

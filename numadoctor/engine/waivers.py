@@ -1,9 +1,10 @@
 """Waivers: findings that a site knows and accepts, each with its reason and its last day."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from numadoctor.model import Finding, Status, Suppression
 
@@ -11,8 +12,7 @@ from numadoctor.model import Finding, Status, Suppression
 SUPPRESSIBLE = (Status.FAIL, Status.WARN, Status.UNKNOWN)
 
 
-@dataclass(frozen=True)
-class Waiver:
+class Waiver(NamedTuple):
     """An entry of ``[[waivers]]`` in numadoctor.toml.
 
     :ivar id: the id or the name of a check
