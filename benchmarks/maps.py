@@ -12,15 +12,16 @@ import shutil
 import statistics
 import sys
 
-from victims import GIB, NUMADOCTOR, mappings, pause, process, run, shared_pages
+from installed import installed
+from victims import GIB, mappings, pause, process, run, shared_pages
 
 RATIO, MEGABYTES, SECONDS = 2.5, 300, 0.5
 
 
-def exact(count: int, rounds: int) -> bool:
+def exact(numadoctor: str, count: int, rounds: int) -> bool:
     """Whether counting the pages of so many mappings keeps to its limits."""
     with process(lambda: mappings(count), pause) as pid:
-        ours, peer = [NUMADOCTOR, "maps", "--exact", str(pid)], ["numastat", "-p", str(pid)]
+        ours, peer = [numadoctor, "maps", "--exact", str(pid)], ["numastat", "-p", str(pid)]
         run(ours), run(peer)
         pairs = [(run(ours), run(peer)) for _ in range(rounds)]
     ratio = statistics.median(mine[0] / theirs[0] for mine, theirs in pairs)
@@ -33,10 +34,10 @@ def exact(count: int, rounds: int) -> bool:
     return ratio <= RATIO and memory <= MEGABYTES
 
 
-def sampled(gib: int, rounds: int) -> bool:
+def sampled(numadoctor: str, gib: int, rounds: int) -> bool:
     """Whether sampling so much memory keeps to its limit."""
     with process(lambda: shared_pages(gib * GIB), pause) as pid:
-        ours = [NUMADOCTOR, "maps", "--sampled", str(pid)]
+        ours = [numadoctor, "maps", "--sampled", str(pid)]
         run(ours)
         seconds = statistics.median(run(ours)[0] for _ in range(rounds))
     print(
@@ -57,7 +58,12 @@ def main() -> int:
     python = sys.version.split()[0]
     print(f"medians of {options.rounds} rounds, Python {python}, Linux {os.uname().release}\n")
     print("| what | time | memory |\n|---|---:|---:|")
-    kept = [exact(options.mappings, options.rounds), sampled(options.gib, options.rounds)]
+    with installed() as programs:
+        numadoctor = str(programs / "numadoctor")
+        kept = [
+            exact(numadoctor, options.mappings, options.rounds),
+            sampled(numadoctor, options.gib, options.rounds),
+        ]
     return int(not all(kept))
 
 
