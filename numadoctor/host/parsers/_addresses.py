@@ -7,32 +7,21 @@ once; and what nobody asks for is not converted.
 
 import re
 from collections.abc import Callable
-from functools import cached_property, lru_cache
-from itertools import chain, compress, repeat
+from functools import cached_property
+from itertools import compress, repeat
 from typing import ClassVar, Generic, TypeVar
 
 from numadoctor.host.parsers._text import quoted, refuse_if_lost
 
 T = TypeVar("T")
 
-# Digits of an address: kernels write at most 64 bits; the bound keeps hostile numbers cheap.
-_LONGEST = 16
-_ADDRESS = rb"([0-9a-f]{1,%d})" % _LONGEST
+# Kernels write at most 64 bits; the bound keeps hostile numbers cheap.
+ADDRESS = rb"([0-9a-f]{1,16})"
 
 
-# Half again as fast to look for; what it finds may be too long.
-_DIGITS = rb"([0-9a-f]+)"
-
-
-def lines_of(addresses: int) -> "re.Pattern[bytes]":
+def lines_of(*addresses: bytes) -> "re.Pattern[bytes]":
     """The pattern of a line: addresses joined by ``-``, a blank and a text."""
-    return re.compile(rb"(?m)^" + b"-".join([_ADDRESS] * addresses) + rb" (.+)\n?")
-
-
-@lru_cache
-def _whole_lines_of(addresses: int) -> "re.Pattern[bytes]":
-    """The pattern of a line as the kernel writes it, among lines that are all so."""
-    return re.compile(rb"(?m)^" + b"-".join([_DIGITS] * addresses) + rb" (.+)\n")
+    return re.compile(rb"(?m)^" + b"-".join(addresses) + rb" (.+)\n?")
 
 
 class Table(Generic[T]):
@@ -41,7 +30,7 @@ class Table(Generic[T]):
     Nothing but the first line is looked at before it is asked for.
     """
 
-    pattern: ClassVar["re.Pattern[bytes]"] = lines_of(1)
+    pattern: ClassVar["re.Pattern[bytes]"] = lines_of(ADDRESS)
 
     def __init__(self, what: str, data: bytes, understand: Callable[[bytes], T | None]) -> None:
         """:raises ParseError: there is text and no line of it can be understood"""
@@ -54,14 +43,9 @@ class Table(Generic[T]):
 
     @cached_property
     def _columns(self) -> tuple[list[list[bytes]], list[bytes], dict[bytes, T], tuple[str, ...]]:
+        found = self.pattern.split(self.data)
         width = self.pattern.groups + 1
-        found = _whole_lines_of(width - 2).split(self.data)
         columns = [found[column::width] for column in range(1, width)]
-        # With nothing between the lines each begins where the one before ends.
-        whole = len(found) > 1 and not any(found[::width])
-        if not whole or max(map(len, chain(*columns[:-1]))) > _LONGEST:
-            found = self.pattern.split(self.data)
-            columns = [found[column::width] for column in range(1, width)]
         understood = {text: self.understand(text) for text in set(columns[-1])}
         lost = [line for gap in set(found[::width]) for line in gap.split(b"\n")]
         if None in understood.values():

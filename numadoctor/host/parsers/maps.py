@@ -5,7 +5,7 @@ from functools import cached_property
 from itertools import repeat
 from typing import NamedTuple
 
-from numadoctor.host.parsers._addresses import Table, lines_of
+from numadoctor.host.parsers._addresses import ADDRESS, Table, lines_of
 from numadoctor.host.parsers._text import decode
 
 _BACKING = re.compile(
@@ -71,7 +71,7 @@ class MapsLine(NamedTuple):
 class Maps(Table[Backing]):
     """A maps file."""
 
-    pattern = lines_of(2)
+    pattern = lines_of(ADDRESS, ADDRESS)
 
     @cached_property
     def ends(self) -> tuple[int, ...]:
