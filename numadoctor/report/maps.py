@@ -13,7 +13,7 @@ from numadoctor.model.placement import (
     Remainder,
     Share,
 )
-from numadoctor.model.units import amount
+from numadoctor.model.units import amount, id_list
 from numadoctor.report.processes import half_width, who
 from numadoctor.report.terminal import Terminal, columns
 
@@ -87,7 +87,7 @@ def _how(placement: ProcessPlacement) -> str:
         width = max((half_width(share) for share in placement.nodes.values()), default=0.0)
         asked = f"{cost.pages:,} pages asked about in {cost.calls:,} calls"
         return f"sampled, ±{width:.1f} %: {asked}, {longest}; {placement.because}"
-    read = f"{cost.calls:,} reads of the page tables, {longest}; " if cost.calls else ""
+    read = f"{cost.calls:,} reads under its mmap lock, {longest}; " if cost.calls else ""
     return f"counted by numa_maps: {read}{placement.because}"
 
 
@@ -281,9 +281,9 @@ def _notes(placement: ProcessPlacement, terminal: Terminal) -> list[str]:
     """Who shares what, unknown policies, and remarks."""
     notes = list(placement.remarks)
     for p in placement.mappings[:_ROWS]:
-        pids = list(dict.fromkeys(attacher.pid for attacher in p.attachers))
+        pids = {attacher.pid for attacher in p.attachers}
         if len(pids) > 1 and p.mapping.kind.is_pool:
-            notes.append(f"{p.mapping.name} is mapped by pids {', '.join(map(str, pids))}")
+            notes.append(f"{p.mapping.name} is mapped by pids {id_list(pids)}")
     reasons = {p.policy_unknown for p in placement.mappings[:_ROWS] if p.policy_unknown}
     notes += [f"policy ?: {reason}" for reason in sorted(reasons)]
     for p in placement.mappings[:_ROWS]:

@@ -61,7 +61,7 @@ def test_how_it_was_found_out_and_what_it_cost() -> None:
         "sampled, ±1.6 %: 10,240 pages asked about in 81 calls, longest 0.05 ms; asked for"
     )
     assert text(whole(HEAP)).splitlines()[1] == (
-        "counted by numa_maps: 7 reads of the page tables, longest 1.02 ms; asked for"
+        "counted by numa_maps: 7 reads under its mmap lock, longest 1.02 ms; asked for"
     )
     captured = whole(HEAP, cost=Cost())
     assert text(captured).splitlines()[1] == "counted by numa_maps: asked for"
@@ -127,7 +127,7 @@ def test_huge_pages_are_counted_in_their_size() -> None:
 
 
 def test_who_shares_a_segment_is_listed() -> None:
-    assert "/dev/shm/kv_pool is mapped by pids 4242, 4243" in text(BOTH)
+    assert "/dev/shm/kv_pool is mapped by pids 4242-4243" in text(BOTH)
     assert "is mapped by" not in text(whole(HEAP))
 
 
