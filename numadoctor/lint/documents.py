@@ -22,6 +22,7 @@ KINDS = {
     "kubernetes": "Kubernetes objects",
     "kubelet": "kubelet configuration",
     "systemd": "systemd units, drop-ins and Quadlet files",
+    "environment": "environment files of units",
     "seccomp": "seccomp profiles, and config.json of OCI runtimes",
     "sysctl": "sysctl.d",
     "modprobe": "modprobe.d",
@@ -43,6 +44,7 @@ class Document:
     :ivar content: what its kind is parsed into
     :ivar refused: why it could not be understood
     :ivar data: the bytes of a seccomp profile, which has a reader of its own
+    :ivar lacks: what else says something of it and is not at hand, in words
     :ivar project: of a Compose file, what it makes together with others
     """
 
@@ -53,6 +55,7 @@ class Document:
     refused: Refused | None = None
     name: str = ""
     data: bytes = field(default=b"", repr=False)
+    lacks: str = ""
     project: "Project | None" = field(default=None, repr=False)
 
     @property

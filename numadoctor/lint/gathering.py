@@ -7,11 +7,14 @@ from numadoctor.lint import compose, kubernetes, lines, units
 from numadoctor.lint.assembly import with_projects
 from numadoctor.lint.documents import Document, Files
 from numadoctor.lint.dropins import unit_name, with_drop_ins
+from numadoctor.lint.environments import with_environments
+from numadoctor.lint.kubelets import with_kubelets
 from numadoctor.lint.nccl import parse_nccl
 from numadoctor.lint.nodes import Mapping, Node, Refused
 from numadoctor.lint.reading import Source
 from numadoctor.lint.recognition import claim_of_name, is_claimed, kind_of
 from numadoctor.lint.shell import Command, expanded, parse_shell
+from numadoctor.lint.variables import parse_environment
 from numadoctor.lint.yamlfile import parse_yaml
 from numadoctor.model import Location
 
@@ -43,7 +46,8 @@ def gather(sources: Iterable[Source], files: Files) -> Files:
         if b"services" in source.data and not source.refused:
             composed[source.path] = source
         files.documents += found
-    files.documents = with_projects(with_drop_ins(files.documents), composed, files)
+    joined = with_kubelets(with_environments(with_drop_ins(files.documents)))
+    files.documents = with_projects(joined, composed, files)
     files.static = files.static or any(map(_is_static, files.documents))
     return files
 
@@ -116,6 +120,7 @@ def _unfolded(command: Command) -> list[Command]:
 
 _PARSERS: dict[str, Any] = {
     "systemd": _parse_unit,
+    "environment": parse_environment,
     "sysctl": lines.parse_sysctl,
     "modprobe": lines.parse_modprobe,
     "boot": lines.parse_boot,

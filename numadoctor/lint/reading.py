@@ -19,13 +19,16 @@ _IGNORED = frozenset(
 
 _ENDINGS = frozenset(
     (".yaml", ".yml", ".json", ".xml", ".sh", ".bash", ".conf", ".service", ".scope", ".slice")
-) | {".socket", ".container", ".cfg", ".cmdline", ".sbatch", ".slurm"}
+) | {".socket", ".container", ".cfg", ".cmdline", ".sbatch", ".slurm", ".env"}
 
 _OPENED = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 
 _UNIT_FOLDERS = (".service.d", ".scope.d", ".slice.d", ".container.d")
 
-_NAMES = frozenset(("grub", "cmdline", "kubelet"))
+_NAMES = frozenset(("grub", "cmdline"))
+
+# Folders of /etc that hold environment files of units.
+_ENVIRONMENTS = ("default", "sysconfig")
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,8 @@ def _may_be_known(entry: "os.DirEntry[str]") -> bool:
     ending = os.path.splitext(entry.name)[1].lower()
     if ending:
         return ending in _ENDINGS
-    return entry.name in _NAMES or _starts_a_shell(entry.path)
+    folder = os.path.basename(os.path.dirname(entry.path))
+    return entry.name in _NAMES or folder in _ENVIRONMENTS or _starts_a_shell(entry.path)
 
 
 def _starts_a_shell(path: str) -> bool:

@@ -18,6 +18,7 @@ _NAMED = (
     (r"/slurm[^/]*\.conf$", "slurm"),
     (r"/sysctl\.d/|sysctl[^/]*\.conf$", "sysctl"),
     (r"/modprobe\.d/|modprobe[^/]*\.conf$", "modprobe"),
+    (r"[^/]\.env$|/(?:default|sysconfig)/(?!grub$)[^/]+$", "environment"),
     (r"/grub(\.d/[^/]+)?$|grub[^/]*\.cfg$|cmdline$|/loader/entries/[^/]+\.conf$", "boot"),
 )
 
@@ -53,7 +54,8 @@ def claim_of_name(path: str) -> str:
     if UNIT.search(full) or DROP_IN.search(full):
         return "systemd"
     for pattern, kind in (*_CLAIMED, *_NAMED):
-        if re.search(pattern, full):
+        # Any program has an environment file: that its name is one says nothing.
+        if kind != "environment" and re.search(pattern, full):
             return kind
     return ""
 

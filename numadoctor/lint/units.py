@@ -1,18 +1,22 @@
 """systemd units with their drop-ins, and Quadlet's containers."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 
 from numadoctor.lint.compose import environment, security_option
 from numadoctor.lint.lines import Setting
 from numadoctor.lint.nodes import Sequence, Word
-from numadoctor.lint.shell import Command, expanded, parse_shell
-from numadoctor.lint.workloads import Workload, commands_in, understood
+from numadoctor.lint.shell import Command, expanded
+from numadoctor.lint.variables import filled, split_words
+from numadoctor.lint.workloads import Workload, commands_of, understood
 
 # Characters before a command that change how it is run (systemd.service(5)).
 _COMMAND_PREFIXES = "@-:+!|"
+
+# What stands alone between commands of one line, and is put behind the last.
+_END = Word("", 0, 0, ";")
 
 
 @dataclass(frozen=True)
@@ -20,10 +24,12 @@ class Unit:
     """A unit's settings, those of its drop-ins behind its own.
 
     :ivar name: ``vllm.service``
+    :ivar variables: those of its environment files that are at hand
     """
 
     name: str
     settings: tuple[Setting, ...]
+    variables: Mapping[str, Word] = field(default_factory=dict)
 
     def values(self, name: str) -> list[Setting]:
         """The assignments to a setting since the last empty one, which starts a list anew."""
@@ -43,28 +49,42 @@ class Unit:
         return any(setting.section == section for setting in self.settings)
 
 
-def _commands(unit: Unit) -> Iterator[Command]:
+def commands_of_unit(unit: Unit) -> Iterator[Command]:
+    """The commands of ``ExecStart=``, variables whose values are known put in.
+
+    :raises Refused: a quote in one does not end
+    """
+    variables = environment_of(unit)
     for setting in unit.values("ExecStart"):
         place = setting.value
         raw = setting.raw.lstrip(_COMMAND_PREFIXES)
         column = place.column + len(setting.raw) - len(raw)
-        # Not a shell: `;`, `|` and `&` are ordinary, so all is one command.
-        words = [
-            word
-            for command in parse_shell(raw, place.file, place.line, column)
-            for word in command.words
-        ]
-        if words:
-            yield from expanded(Command(tuple(words)))
+        words = [*split_words(raw, place.file, place.line, column), _END]
+        while words:
+            end = next(n for n, word in enumerate(words) if word.text == ";" and not word.style)
+            if command := tuple(filled(words[:end], variables)):
+                yield from expanded(Command(command))
+            words = words[end + 1 :]
+
+
+def environment_of(unit: Unit) -> dict[str, Word]:
+    """The variables of a unit; those of environment files hold (systemd.exec(5)).
+
+    :raises Refused: a quote in one does not end
+    """
+    return {**_environment(unit.values("Environment")), **unit.variables}
 
 
 def _environment(settings: Iterable[Setting]) -> dict[str, Word]:
     words = []
     for setting in settings:
-        place = setting.value
-        for command in parse_shell(": " + setting.raw, place.file, place.line, place.column - 2):
-            words += list(command.words[1:])
+        words += _split(setting)
     return environment(Sequence("", 0, 0, list(words)))
+
+
+def _split(setting: Setting) -> list[Word]:
+    place = setting.value
+    return split_words(setting.raw, place.file, place.line, place.column)
 
 
 def workloads(unit: Unit) -> list[Workload]:
@@ -89,8 +109,8 @@ def _process(unit: Unit, at: Word) -> Workload:
         name=f"unit {unit.name}",
         launcher="systemd",
         at=at,
-        commands=tuple(_commands(unit)),
-        environment=_environment(unit.values("Environment")),
+        commands=tuple(commands_of_unit(unit)),
+        environment=environment_of(unit),
         memlock=memlock,
     )
 
@@ -100,22 +120,15 @@ def _container(unit: Unit) -> Workload:
         setting = unit.last(name)
         return setting.value if setting else None
 
-    options = [
-        w
-        for setting in unit.values("PodmanArgs")
-        for command in parse_shell(
-            setting.raw, setting.value.file, setting.value.line, setting.value.column
-        )
-        for w in command.words
-    ]
-    command = word("Exec")
+    options = [word for setting in unit.values("PodmanArgs") for word in _split(setting)]
+    command = unit.last("Exec")
     seccomp = word("SeccompProfile")
     return Workload(
         name=f"unit {unit.name}",
         launcher="quadlet",
         at=word("Image") or unit.settings[0].name,
-        commands=commands_in(command) if command else (),
-        environment=_environment(unit.values("Environment")),
+        commands=commands_of(_split(command)) if command else (),
+        environment=environment_of(unit),
         image=word("Image"),
         privileged=_option(options, "--privileged"),
         added=_words(unit.values("AddCapability")),
