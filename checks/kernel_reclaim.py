@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from numadoctor.engine import Requires, check
@@ -296,7 +295,7 @@ def _level(
         evidence=evidence,
         fixes=(
             Fix("any", "sync; sysctl -w vm.drop_caches=1", needs_root=True),
-            replace(interleave(host, "cat MODEL_FILES >/dev/null"), needs_restart=False),
+            interleave(host, "cat MODEL_FILES >/dev/null")._replace(needs_restart=False),
         ),
     )
 

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 
 class Status(str, enum.Enum):
@@ -26,8 +27,7 @@ class Severity(str, enum.Enum):
     LOW = "low"
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """What a verdict was drawn from.
 
     :ivar source: a path on the examined machine, or the call that was made
@@ -38,8 +38,7 @@ class Evidence:
     text: str
 
 
-@dataclass(frozen=True)
-class Fix:
+class Fix(NamedTuple):
     """One way to make a finding go away, for one launcher.
 
     :ivar launcher: docker, podman, compose, kubernetes, systemd, slurm, numactl,
@@ -57,8 +56,7 @@ class Fix:
     persists: bool = False
 
 
-@dataclass(frozen=True)
-class Location:
+class Location(NamedTuple):
     """The place in a deployment file that caused a finding.
 
     :ivar file: as it was given on the command line, or below the folder that was given
@@ -74,8 +72,7 @@ class Location:
         return ":".join(str(part) for part in (self.file, self.line, self.column) if part)
 
 
-@dataclass(frozen=True)
-class Suppression:
+class Suppression(NamedTuple):
     """Why a finding is told but does not count.
 
     :ivar kind: "waiver" or "baseline"

@@ -95,14 +95,8 @@ def test_ids_of_devices_have_their_width(
 
     topology = Host(open_root("sample:laptop")).topology
     device = Device("0000:01:00.0", pci_class, vendor, 0x2, "gpu", None, "numa_node is -1")
-    data = topology_data(_with(topology, device), "h")
+    data = topology_data(topology._replace(devices=(device,)), "h")
     validate("topology", data)
     (only,) = data["devices"]
     assert (only["class"], only["vendor"], only["device"]) == (*shown, "0x0002")
     assert only["node"] is None
-
-
-def _with(topology: Any, device: Device) -> Any:
-    from dataclasses import replace
-
-    return replace(topology, devices=(device,))
