@@ -152,6 +152,7 @@ class Asked:
         from numadoctor.kernel.seccomp.running import examine
 
         host = self._host()
+        pid = _thread(host, pid)
         process = self._running(host, pid)
         launchers = self._runtimes(host, pid)
         return examine(host, process, lambda fixes: fitting(fixes, launchers))
@@ -182,6 +183,16 @@ class Asked:
         return _with_config(host, process)
 
 
+def _thread(host: "Host", pid: int) -> int:
+    """The thread to look at: filters are a thread's own, and a first one may have ended.
+
+    :raises Undecided: it is none of a process, has ended, or may not be looked at
+    """
+    from numadoctor.host.living import living_thread, process_of
+
+    return living_thread(host, pid) if process_of(host, pid) == pid else pid
+
+
 def _with_config(host: "Host", process: "Running") -> "Running":
     from dataclasses import replace
 
@@ -203,7 +214,7 @@ def _profile_of_process(host: "Host", pid: int) -> tuple[str, bytes, str]:
     from numadoctor.kernel.seccomp.containers import find_config
     from numadoctor.kernel.seccomp.emit import section
 
-    host.status(f"/proc/{pid}")
+    pid = _thread(host, pid)
     config = find_config(host, pid)
     if config is None:
         raise Missing(

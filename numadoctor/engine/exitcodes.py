@@ -25,8 +25,8 @@ _MEANING = {
     ExitCode.OK: "nothing at or above --fail-on was found",
     ExitCode.FINDINGS: "something at or above --fail-on was found",
     ExitCode.USAGE: "the command was used wrongly, or numadoctor itself crashed",
-    ExitCode.INCOMPLETE: "the examination is incomplete: the target vanished or could not be "
-    "read, a check crashed, or --strict was given and something is unknown",
+    ExitCode.INCOMPLETE: "the examination is incomplete: the target vanished, could not be read "
+    "or is a thread of the kernel, a check crashed, or --strict was given and something is unknown",
 }
 
 FAIL_ON = ("fail", "warn", "never")

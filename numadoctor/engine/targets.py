@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from numadoctor.engine.patterns import NamePattern
 from numadoctor.host import parsers
-from numadoctor.model import Missing, ParseError, Target, Undecided, Vanished
+from numadoctor.host.living import living_thread, process_of
+from numadoctor.model import Missing, OfKernel, ParseError, Target, Undecided, Vanished
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -29,22 +31,39 @@ def find_targets(
 ) -> tuple[list[Target], list[str]]:
     """A target for each process that is there, and a line for each that cannot be examined.
 
+    A thread stands for its process. Threads of the kernel, and processes that have ended and
+    wait for their parents, are none; who names the pid of one is told so.
+
     :param pids: these processes
     :param name: and those whose command name or command line this regular expression matches
     :param cgroup: and those in this control group or below it: ``/system.slice/x.service``
     :param container: and those of the container with this id, or the first 12 digits of it
     :param unit: and those of this systemd unit; ``.service`` may be left out
     :param tree: and all their descendants
-    :raises ParseError: ``name`` is no regular expression, ``container`` no id
+    :raises ParseError: ``name`` is no regular expression, or takes too long; ``container`` is no id
     """
     processes = _Processes(host)
-    found = dict.fromkeys(pids)
+    found: dict[int, None] = {}
     lines: list[str] = []
-    for what, wanted, matches in _ways(processes, name, cgroup, container, unit):
-        more = [pid for pid in processes.pids if matches(pid)]
-        if not more:
-            lines.append(f"no process {what} {wanted}")
-        found.update(dict.fromkeys(more))
+    for pid in dict.fromkeys(pids):
+        try:
+            found[process_of(host, pid)] = None
+        except Undecided as error:
+            lines.append(_not_examined(pid, error))
+    for what, wanted, chosen in _ways(processes, name, cgroup, container, unit):
+        some = False
+        for pid in chosen:
+            try:
+                found[process_of(host, pid)] = None
+                some = True
+            except (OfKernel, Missing, Vanished):
+                continue
+            except Undecided as error:
+                lines.append(_not_examined(pid, error))
+                some = True
+        if not some:
+            but = ", but what has ended or is of the kernel" if chosen else ""
+            lines.append(f"no process {what} {wanted}{but}")
     targets: list[Target] = []
     own = os.getpid() if host.live else None
     for pid in processes.with_descendants(found) if tree else found:
@@ -52,14 +71,21 @@ def find_targets(
         if descendant and pid == own:
             continue  # whoever examines the shell it was started from does not mean it
         try:
-            name = host.status(f"/proc/{pid}").name or str(pid)
-            targets.append(Target(pid, name, descendant))
-        except (Missing, Vanished):
+            process_of(host, pid)
+            thread = living_thread(host, pid)
+            name = host.status(f"/proc/{thread}").name or str(pid)
+            targets.append(Target(thread, name, descendant))
+        except (OfKernel, Missing, Vanished) as error:
             if not descendant:
-                lines.append(f"pid {pid}: no such process")
+                lines.append(_not_examined(pid, error))
         except Undecided as error:
-            lines.append(f"pid {pid}: {error}")
+            lines.append(_not_examined(pid, error))
     return targets, lines
+
+
+def _not_examined(pid: int, error: Undecided) -> str:
+    plain = isinstance(error, (OfKernel, Missing, Vanished))
+    return f"pid {pid}: {error.reason if plain else error}"
 
 
 def _ways(
@@ -68,46 +94,34 @@ def _ways(
     cgroup: str | None,
     container: str | None,
     unit: str | None,
-) -> Iterable[tuple[str, str, Callable[[int], bool]]]:
-    """In words, what was wanted, and the test of a pid, for each way that was given."""
+) -> Iterable[tuple[str, str, list[int]]]:
+    """In words, what was wanted, and the pids that are it, for each way that was given."""
     if name is not None:
-        try:
-            pattern = re.compile(name)
-        except re.error as error:
-            raise ParseError("name pattern", name, str(error)) from None
+        pattern = NamePattern(name)
         hidden = processes.lineage(os.getpid()) if processes.host.live else set[int]()
-        yield (
-            "matches",
-            name,
-            lambda pid: pid not in hidden and any(map(pattern.search, processes.names(pid))),
-        )
+        names = {pid: processes.names(pid) for pid in processes.pids if pid not in hidden}
+        yield "matches", name, pattern.select(names)
     if cgroup is not None:
         group = "/" + cgroup.removeprefix("/sys/fs/cgroup").strip("/")
+        below = f"{group.rstrip('/')}/"
         yield (
             "is in control group",
             group,
-            lambda pid: any(f"{path.rstrip('/')}/".startswith(f"{group.rstrip('/')}/")
-                            for path in processes.groups(pid)),
-        )  # fmt: skip
+            processes.by_group(lambda path: f"{path.rstrip('/')}/".startswith(below)),
+        )
     if container is not None:
         if not _CONTAINER_ID.fullmatch(container):
             raise ParseError("container id", container, "12 to 64 hexadecimal digits are expected")
         yield (
             "is of container",
             container,
-            lambda pid: any(
-                found.startswith(container)
-                for path in processes.groups(pid)
-                for found in _CONTAINER_ID.findall(path)
+            processes.by_group(
+                lambda path: any(id.startswith(container) for id in _CONTAINER_ID.findall(path))
             ),
         )
     if unit is not None:
         full = unit if re.search(r"\.(service|scope|slice)$", unit) else f"{unit}.service"
-        yield (
-            "is of unit",
-            full,
-            lambda pid: any(full in path.split("/") for path in processes.groups(pid)),
-        )
+        yield "is of unit", full, processes.by_group(lambda path: full in path.split("/"))
 
 
 class _Processes:
@@ -134,7 +148,11 @@ class _Processes:
             pass
         return tuple(names)
 
-    def groups(self, pid: int) -> tuple[str, ...]:
+    def by_group(self, matches: Callable[[str], bool]) -> list[int]:
+        """Those of which the path of a control group matches."""
+        return [pid for pid in self.pids if any(map(matches, self._groups(pid)))]
+
+    def _groups(self, pid: int) -> tuple[str, ...]:
         """The paths of its control groups."""
         try:
             entries = self.host.parse(f"/proc/{pid}/cgroup", parsers.parse_proc_cgroup)

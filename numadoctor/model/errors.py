@@ -61,6 +61,15 @@ class Vanished(Undecided):
     default_reason = "the process ended while it was examined"
 
 
+class OfKernel(Undecided):
+    """A thread of the kernel, of which there is nothing to examine."""
+
+    default_reason = "a thread of the kernel, which makes no system calls and has no memory"
+
+    def __str__(self) -> str:
+        return f"cannot examine {self.path}: {self.reason}"
+
+
 class Unreadable(Undecided):
     """Any other error number (EIO, EINVAL, ELOOP, ...)."""
 

@@ -38,7 +38,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def numadoctor(
-    *arguments: str | Path,
+    *arguments: str | int | Path,
     env: dict[str, str] | None = None,
     encoding: str = "utf-8",
     **more: Any,

@@ -122,6 +122,8 @@ def test_what_matches_nothing_is_a_line() -> None:
     ("how", "told"),
     [
         ({"name": "("}, "bad name pattern"),
+        ({"name": "a{99999999999999999999}"}, "it is too large"),
+        ({"name": "(" * 5000 + ")" * 5000}, "it is too large"),
         ({"container": "web"}, "bad container id"),
         ({"container": "ABCDEF012345"}, "bad container id"),
     ],
@@ -129,6 +131,59 @@ def test_what_matches_nothing_is_a_line() -> None:
 def test_what_is_no_pattern_or_id_is_refused(how: dict[str, str], told: str) -> None:
     with pytest.raises(ParseError, match=told):
         find_targets(host(), [], **how)  # type: ignore[arg-type]
+
+
+KERNEL = {
+    "/proc/20/stat": stat("kworker/0:1", 20, 2, flags=0x208040, state="I"),
+    "/proc/20/cmdline": "",
+}
+ZOMBIE = {
+    "/proc/20/stat": stat("other", 20, 1, state="Z"),
+    "/proc/20/status": "Name:\tother\nState:\tZ (zombie)\nTgid:\t20\nThreads:\t1\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (KERNEL, "a thread of the kernel, which makes no system calls and has no memory"),
+        (ZOMBIE, "it has ended, and waits for its parent (zombie)"),
+    ],
+)
+def test_who_has_nothing_to_examine_is_told_where_its_pid_was_named(
+    files: dict[str, str], told: str
+) -> None:
+    machine = host(files)
+    assert find_targets(machine, [20]) == ([], [f"pid 20: {told}"])
+    # Others match the pattern as well: no word of it.
+    targets, lines = find_targets(machine, [], name="engine|kworker|other")
+    assert ([target.pid for target in targets], lines) == ([10, 11, 12], [])
+    targets, lines = find_targets(machine, [], container="0123456789ab")
+    assert targets == []
+    assert lines == [
+        "no process is of container 0123456789ab, but what has ended or is of the kernel"
+    ]
+    # As descendants they are no news.
+    files = {**files, "/proc/20/stat": files["/proc/20/stat"].replace(" 2 4242", " 1 4242")}
+    targets, lines = find_targets(host(files), [1], tree=True)
+    assert ([target.pid for target in targets], lines) == ([1, 10, 11, 12], [])
+
+
+def test_a_thread_stands_for_its_process_which_is_examined_once() -> None:
+    thread = {"/proc/13/status": "Name:\tworker\nState:\tS (sleeping)\nTgid:\t10\nThreads:\t3\n"}
+    assert find_targets(host(thread), [13, 10]) == ([Target(10, "engine")], [])
+
+
+def test_a_process_whose_first_thread_has_ended_is_examined_through_another() -> None:
+    ended = "Name:\tengine\nState:\tZ (zombie)\nTgid:\t10\nThreads:\t2\n"
+    files = {
+        "/proc/10/status": ended,
+        "/proc/10/task": "10 13 14",
+        "/proc/13/status": ended,
+        "/proc/14/status": "Name:\tworker\nState:\tS (sleeping)\nTgid:\t10\nThreads:\t2\n",
+    }
+    assert find_targets(host(files), [10]) == ([Target(14, "worker")], [])
+    assert find_targets(host(files), [14, 10]) == ([Target(14, "worker")], [])
 
 
 def test_who_asks_for_a_name_does_not_find_itself() -> None:

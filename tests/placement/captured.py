@@ -18,8 +18,10 @@ def status(name: str, pid: int, uid: int = 1000, rss_kb: int = 4096) -> str:
     )
 
 
-def stat(name: str, pid: int, parent: int, start: int = 100, state: str = "S") -> str:
-    rest = "4242 4242 0 -1 4194304 98 7 3 0 11 12 0 0 20 0 3 0"
+def stat(
+    name: str, pid: int, parent: int, start: int = 100, state: str = "S", flags: int = 0x400000
+) -> str:
+    rest = f"4242 4242 0 -1 {flags} 98 7 3 0 11 12 0 0 20 0 3 0"
     return f"{pid} ({name}) {state} {parent} {rest} {start} 3133440 381 {'0 ' * 28}\n"
 
 

@@ -16,6 +16,9 @@ from numadoctor.host.parsers._text import (
 from numadoctor.model.errors import ParseError
 
 _NUMBER = re.compile(rb"-?[0-9]{1,20}")
+# PF_KTHREAD of include/linux/sched.h, the same since Linux 2.6.27.
+_OF_KERNEL = 0x00200000
+
 _NUMBERED = re.compile(rb"([A-Za-z_]+)=(-?[0-9]{1,19})")
 
 
@@ -24,6 +27,7 @@ class ProcStat(NamedTuple):
 
     :ivar name: what the task calls itself; it may hold anything
     :ivar state: R running, S sleeping, D waiting for a disk, Z zombie, ...
+    :ivar of_kernel: it is a thread of the kernel: it has no memory of its own, and makes no calls
     :ivar minor_faults: page faults that needed no reading, of its own
     :ivar major_faults: page faults that needed reading
     :ivar user_ticks: time in user mode, in clock ticks; ``system_ticks`` in the kernel
@@ -36,6 +40,7 @@ class ProcStat(NamedTuple):
     name: str
     state: str
     parent: int
+    of_kernel: bool
     minor_faults: int
     major_faults: int
     user_ticks: int
@@ -103,13 +108,14 @@ def parse_stat(data: bytes) -> ProcStat:
         if not _NUMBER.fullmatch(word):
             raise error("process stat", data, f"{quoted(word)} is not a number")
     # Fields by their number in proc(5), of which the state is the third.
-    number = {field: int(words[field - 3]) for field in (4, 10, 12, 14, 15, 20, 22, 24)}
+    number = {field: int(words[field - 3]) for field in (4, 9, 10, 12, 14, 15, 20, 22, 24)}
     last_cpu = count(words[36]) if len(words) > 36 else None
     return ProcStat(
         pid=pid,
         name=decode(name),
         state=decode(words[0]),
         parent=number[4],
+        of_kernel=bool(number[9] & _OF_KERNEL),
         minor_faults=number[10],
         major_faults=number[12],
         user_ticks=number[14],

@@ -31,6 +31,8 @@ class ProcStatus(Protocol):
     """What is needed of /proc/PID/status; None for what it does not say."""
 
     @property
+    def tgid(self) -> int | None: ...
+    @property
     def seccomp(self) -> int | None: ...
     @property
     def seccomp_filters(self) -> int | None: ...
@@ -53,7 +55,7 @@ class Host(Protocol):
 class Running:
     """A process, and what could be found out about what stands before its calls.
 
-    :ivar pid: its id
+    :ivar pid: its id, or that of one of its threads: each has filters of its own
     :ivar abi: how it calls the kernel
     :ivar status: of /proc/PID/status
     :ivar reading: its filters, where they were read
@@ -71,6 +73,14 @@ class Running:
     profile: Profile | None = None
     unread: str = ""
     runtimes: tuple[Runtime, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """What it is, for a sentence."""
+        process = self.status.tgid
+        if process in (None, self.pid):
+            return f"process {self.pid}"
+        return f"thread {self.pid} of process {process}"
 
 
 def abi_of(pid: int) -> Abi:
@@ -108,7 +118,7 @@ def examine(
         }
     stopped = process.reading.seconds if process.reading else None
     return Outlook(
-        *headline(calls, numa, f"In process {process.pid}"),
+        *headline(calls, numa, f"In {process.told}"),
         numa,
         process.abi.name,
         calls,

@@ -30,6 +30,7 @@ def test_stat_by_field_number() -> None:
         name="python3",
         state="S",
         parent=1,
+        of_kernel=False,
         minor_faults=98,
         major_faults=3,
         user_ticks=11,
@@ -46,6 +47,12 @@ def test_a_name_may_hold_anything(name: bytes) -> None:
     read = parse_stat(stat(name, FIELDS))
     assert read.name == name.decode("utf-8", "backslashreplace")
     assert (read.pid, read.state, read.last_cpu) == (4242, "S", 65)
+
+
+def test_a_thread_of_the_kernel_has_a_flag() -> None:
+    # kthreadd, as Linux 6.18 shows it.
+    assert parse_stat(stat(b"kthreadd", [*FIELDS[:6], "2129984", *FIELDS[7:]])).of_kernel
+    assert not parse_stat(stat(b"kthreadd", [*FIELDS[:6], "4194560", *FIELDS[7:]])).of_kernel
 
 
 def test_an_old_kernel_names_no_cpu() -> None:
