@@ -50,7 +50,7 @@ def rules(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(deadline=None, max_examples=300)
 @given(
-    st.sampled_from(["SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", "SCMP_ACT_KILL"]),
+    st.sampled_from(["SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", "SCMP_ACT_KILL", "SCMP_ACT_TRACE"]),
     st.lists(rules(), max_size=6),
     st.sampled_from(
         [[], ["SCMP_ARCH_X86"], ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"]]

@@ -181,10 +181,15 @@ def answer(profile: Profile, call: str, way: Way, found: Circumstances) -> Verdi
     return _filter(call, way, found, default, loaded, own in architectures)
 
 
-def _default(profile: Profile, way: Way) -> Verdict:
+def _default(profile: Profile, way: Way) -> Candidate:
     number = _number(profile.default_errno, profile.default_errno_name, way)
     action = profile.default or Action.KILL_THREAD
-    return _verdict(action, number, "no rule of the profile names the call: its default action")
+    reason = "no rule of the profile names the call: its default action"
+    return Candidate(_verdict(action, number, reason), data=_data(action, number))
+
+
+def _data(action: Action, number: int | None) -> int:
+    return (_errno.EPERM if number is None else number) & 0xFFFF if action is Action.TRACE else 0
 
 
 def _verdict(action: Action, number: int | None, reason: str, rule: int | None = None) -> Verdict:
@@ -253,7 +258,7 @@ def _least_width(architectures: Iterable[str]) -> int:
     return 32 if narrow & set(architectures) else 64
 
 
-def _clash(rules: Sequence[Rule], way: Way, default: Verdict, width: int) -> Verdict | None:
+def _clash(rules: Sequence[Rule], way: Way, default: Candidate, width: int) -> Verdict | None:
     """Two rules for any one call that libseccomp does not take together.
 
     Where that is not sure the six calls alone count: profiles for others that
@@ -265,7 +270,7 @@ def _clash(rules: Sequence[Rule], way: Way, default: Verdict, width: int) -> Ver
             candidates.setdefault(name, []).append(_candidate(rule, way))
     for name, naming in candidates.items():
         if sum(bool(one.conditions) for one in naming) > 1:
-            alive = [one for one in naming if not one.verdict.same_as(default)]
+            alive = [one for one in naming if not one.acts_as(default)]
             found = clash(alive, width)
             if found and (name in CALLS or not found.unknown):
                 return found
@@ -275,7 +280,8 @@ def _clash(rules: Sequence[Rule], way: Way, default: Verdict, width: int) -> Ver
 def _candidate(rule: Rule, way: Way) -> Candidate:
     number = _number(rule.errno, rule.errno_name, way)
     reason = f"{path_text(('syscalls', rule.place))} names it"
-    return Candidate(_verdict(rule.action, number, reason, rule.place), rule.conditions)
+    verdict = _verdict(rule.action, number, reason, rule.place)
+    return Candidate(verdict, rule.conditions, _data(rule.action, number))
 
 
 def _loads(rule: Rule, way: Way, found: Circumstances) -> bool | None:
@@ -317,7 +323,7 @@ def _filter(
     call: str,
     way: Way,
     found: Circumstances,
-    default: Verdict,
+    default: Candidate,
     rules: Sequence[Rule],
     listed: bool,
 ) -> Verdict:
@@ -327,18 +333,16 @@ def _filter(
     """
     naming = [rule for rule in rules if call in _names(rule, way)]
     if not naming:
-        return _behind_stub(call, way, found, default, rules, listed)
+        return _behind_stub(call, way, found, default.verdict, rules, listed)
     # Both runtimes pass over what changes nothing.
     candidates = [
-        one
-        for one in (_candidate(rule, way) for rule in naming)
-        if not one.verdict.same_as(default)
+        one for one in (_candidate(rule, way) for rule in naming) if not one.acts_as(default)
     ]
     if not candidates:
         place = naming[0].place
         reason = f"{path_text(('syscalls', place))} names it, with the default action"
-        return replace(default, reason=reason, rule=place)
-    return decide(call, found.abi, candidates, default, found.arguments)
+        return replace(default.verdict, reason=reason, rule=place)
+    return decide(call, found.abi, candidates, default.verdict, found.arguments)
 
 
 def _behind_stub(

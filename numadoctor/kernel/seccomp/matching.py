@@ -18,10 +18,19 @@ _SIGNS = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
 
 
 class Candidate(NamedTuple):
-    """A rule that names the call, and what it would do."""
+    """A rule that names the call, or the default action, and what it would do.
+
+    :ivar data: what a tracer is told; no answer depends on it, but for libseccomp two actions
+        with different data are two
+    """
 
     verdict: Verdict
-    conditions: tuple[Condition, ...]
+    conditions: tuple[Condition, ...] = ()
+    data: int = 0
+
+    def acts_as(self, other: "Candidate") -> bool:
+        """Whether libseccomp takes both for the same action."""
+        return self.data == other.data and self.verdict.same_as(other.verdict)
 
 
 def decide(
@@ -101,13 +110,13 @@ def clash(candidates: Sequence[Candidate], width: int) -> Verdict | None:
     :param width: bits of an argument in the smallest ABI of the profile
     """
     taken = _conditional(candidates, width)
-    if len({(one.verdict.action, one.verdict.errno) for one in taken}) < 2:
+    if all(one.acts_as(taken[0]) for one in taken):
         return None
     doubtful = _not_held_together(taken)
     for place, one in enumerate(taken if len(taken) == 2 or not doubtful else ()):
         for other in taken[:place]:
             earlier, later = _key(other.conditions, width), _key(one.conditions, width)
-            if later == earlier[: len(later)] and not one.verdict.same_as(other.verdict):
+            if later == earlier[: len(later)] and not one.acts_as(other):
                 reason = (
                     f"{_place(other)} and {_place(one)} have the same conditions and different "
                     "actions: libseccomp refuses the second (EEXIST)"
