@@ -1,7 +1,6 @@
 """What earlier processes left behind: segments that nobody uses, and why the kernel killed."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from numadoctor.engine import Requires, check
@@ -112,8 +111,10 @@ def _other_namespaces(host: "Host") -> dict[str, str]:
         return {}
     others: dict[str, str] = {}
     for path in (f"/proc/{pid}/ns/ipc" for pid in pids):
-        with suppress(Undecided):
+        try:
             others.setdefault(host.link(path), path)
+        except Undecided:
+            continue  # another user's
     others.pop(own, None)
     return others
 
