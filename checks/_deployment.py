@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CONTAINERS = ("kind compose", "kind kubernetes", "kind shell", "kind systemd")
+CONTAINERS = ("kind compose", "kind devcontainer", "kind kubernetes", "kind shell", "kind systemd")
 
 # What Fix calls the launcher of a workload.
 LAUNCHERS = {"quadlet": "podman", "shell": "any"}

@@ -24,7 +24,7 @@ from ._deployment import in_file
 if TYPE_CHECKING:
     from numadoctor.host import Host
 
-_YAML = ("compose", "kubernetes", "kubelet", "seccomp")
+_YAML = ("compose", "devcontainer", "kubernetes", "kubelet", "seccomp")
 
 # Further repetitions of a file are of one making with these.
 _MOST_TOLD = 10

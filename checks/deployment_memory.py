@@ -139,7 +139,7 @@ def _unlimited(workload: Workload) -> Fix:
 @check(
     "D008",
     name="shared-memory",
-    needs=("kind compose", "kind kubernetes", "kind shell", "kind systemd"),
+    needs=CONTAINERS,
     scope=Scope.FILE,
     severity=Severity.MEDIUM,
 )

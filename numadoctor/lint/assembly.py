@@ -4,6 +4,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from numadoctor.lint import devcontainer
 from numadoctor.lint.nodes import Mapping, Refused
 from numadoctor.lint.projects import BASES, OVERRIDES, Reader, is_overlay, project
 from numadoctor.lint.reading import Source, read_file
@@ -29,8 +30,11 @@ def with_projects(
     for document in composed:
         reader.give(document.file, document.content)
     chosen: dict[tuple[str, ...], Document] = {}
+    by_others = [
+        devcontainer.layers(d.content, d.file) for d in documents if d.kind == "devcontainer"
+    ]
     for document in composed:
-        layers = _layers(os.path.normpath(document.file), document.content, reader)
+        layers = _layers(os.path.normpath(document.file), document.content, reader, by_others)
         if layers not in chosen or os.path.normpath(document.file) == layers[0]:
             chosen[layers] = document
     for layers, document in chosen.items():
@@ -63,12 +67,17 @@ def _leave_to_others(document: "Document", reader: Reader) -> None:
                 services.pop(name, None)
 
 
-def _layers(file: str, root: Mapping, reader: Reader) -> tuple[str, ...]:
+def _layers(
+    file: str, root: Mapping, reader: Reader, by_others: list[tuple[str, ...]]
+) -> tuple[str, ...]:
     """The files with which Compose would read this one, the first the lowest."""
     folder, name = os.path.split(file)
     listed = _listed(folder)
     if file in listed:
         return listed
+    for layers in by_others:
+        if file in layers[1:]:
+            return layers
     base = _first(folder, BASES, reader)
     if base == file or name in OVERRIDES:
         over = _first(folder, OVERRIDES, reader)

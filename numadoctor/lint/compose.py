@@ -122,12 +122,17 @@ def _memlock(service: Mapping) -> Word | None:
 def _gpus(service: Mapping) -> Word | None:
     if gpus := service.word("gpus"):
         return gpus
+    for device in service.sequence("gpus").items:
+        if isinstance(device, Mapping) and device.entries:
+            any_of_it = next(iter(device.entries.values()))[0]
+            return device.word("count") or _device_ids(device) or any_of_it
     for device in service.sequence("deploy", "resources", "reservations", "devices").items:
         if isinstance(device, Mapping):
             for word in words_of(device.get("capabilities")):
                 if word.text in ("gpu", "nvidia"):
                     return device.word("count") or _device_ids(device) or word
-    return None
+    # The Container Device Interface, as `docker run --device` takes it.
+    return next((w for w in words_of(service.get("devices")) if "nvidia.com/gpu" in w.text), None)
 
 
 def _device_ids(device: Mapping) -> Word | None:

@@ -1,11 +1,13 @@
 """``docker run``, ``podman run`` and ``nerdctl run`` in a command line, as workloads."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 
 from numadoctor.lint.compose import environment, security_option
+from numadoctor.lint.nodes import Node, Word
 from numadoctor.lint.nodes import Sequence as NodeSequence
-from numadoctor.lint.nodes import Word
 from numadoctor.lint.shell import Command
 from numadoctor.lint.workloads import Workload, commands_of, understood
 
@@ -25,6 +27,20 @@ _SHORT_SWITCHES = frozenset("ditPqh")
 _SHORT = {"-e": "--env", "-m": "--memory", "-v": "--volume", "-c": "--cpu-shares"}
 
 
+# Options that engines do not have, so that they cannot be an argument of the image.
+_CONTAINERS_OWN = frozenset(
+    """
+    --add-host --cap-add --cap-drop --cgroup-parent --cidfile --cpu-period --cpu-quota --cpu-shares
+    --cpus --cpuset-cpus --cpuset-mems --detach --device-cgroup-rule --dns --entrypoint --env
+    --env-file --expose --gpus --group-add --hostname --init --interactive --ipc --label
+    --log-driver --log-opt --memory --memory-swap --mount --name --net --network --oom-score-adj
+    --pid --platform --privileged --publish --pull --restart --rm --runtime --security-opt
+    --shm-size --sysctl --tmpfs --tty --ulimit --user --userns --uts --volume --volumes-from
+    --workdir -it -itd -dit -ti -d
+    """.split()  # noqa: SIM905  a list of them would be a page long
+)
+
+
 def container_of(command: Command) -> Workload | None:
     """The container that a command starts, or None where it starts none."""
     words = command.words
@@ -34,51 +50,79 @@ def container_of(command: Command) -> Workload | None:
         return None
     if words[1].text not in (*_STARTS, "container") and not words[1].text.startswith("-"):
         return None
-    options, rest = _options(words[start + 1 :])
-    name = f"{command.program} {words[start].text} {_image(rest)}"
+    options, rest, more = options_of(words[start + 1 :])
+    name = f"{command.program} {words[start].text} {_image(rest, options)}"
     return understood(
-        name, engine, words[0], partial(_container, name, engine, command, options, rest)
+        name, engine, words[0], partial(_container, name, engine, command, options, rest, more)
     )
 
 
-def _image(rest: Sequence[Word]) -> str:
-    # A variable in front may stand for an option or for the image.
+def _image(rest: Sequence[Word], options: dict[str, list[Word]]) -> str:
+    # A variable may stand for any image: then the container's own name tells it from others.
+    named = _last(options, "--name")
+    if named and not named.open and rest and rest[0].open:
+        return named.text
     return rest[0].text if rest and not rest[0].open else "an image"
 
 
 def _container(
-    name: str, engine: str, command: Command, options: dict[str, list[Word]], rest: list[Word]
-) -> Workload:
+    name: str, engine: str, command: Command, options: dict[str, list[Word]], rest: list[Word],
+    more: Word | None,
+) -> Workload:  # fmt: skip
     image = rest[0] if rest else None
     entry = _last(options, "--entrypoint")
-    return Workload(
-        name=name,
-        launcher=engine,
-        at=command.words[0],
+    return replace(
+        of_options(name, engine, command.words[0], options, more),
         commands=commands_of([*([entry] if entry else []), *rest[1:]]),
-        environment=environment(NodeSequence("", 0, 0, list(options.get("--env", [])))),
         image=image,
-        privileged=_last(options, "--privileged"),
-        added=_listed(options, "--cap-add"),
-        dropped=_listed(options, "--cap-drop"),
-        seccomp=security_option(options.get("--security-opt", [])),
-        cpus=_last(options, "--cpuset-cpus"),
-        mems=_last(options, "--cpuset-mems"),
-        shm=_last(options, "--shm-size"),
-        ipc=_last(options, "--ipc"),
-        memlock=_memlock(options.get("--ulimit", [])),
-        gpus=_last(options, "--gpus") or _nvidia_device(options),
-        runtime=_last(options, "--runtime"),
-        devices=tuple(options.get("--device", [])),
         detached="--detach" in options or "-d" in options or command.background,
     )
 
 
-def _options(words: Sequence[Word]) -> tuple[dict[str, list[Word]], list[Word]]:
-    """Options with their values, and what stands behind them: the image and its command."""
+def of_options(
+    name: str, engine: str, at: Node, options: dict[str, list[Word]], more: Word | None = None
+) -> Workload:
+    """A container as the options of ``docker run`` make it.
+
+    :param more: a word that stands for options which are not known: then none is missing
+    """
+    return Workload(
+        name=name,
+        launcher=engine,
+        at=at,
+        more=more,
+        environment=environment(NodeSequence("", 0, 0, list(options.get("--env", [])))),
+        privileged=_last(options, "--privileged") or more,
+        added=_listed(options, "--cap-add"),
+        dropped=_listed(options, "--cap-drop"),
+        seccomp=security_option(options.get("--security-opt", [])) or more,
+        cpus=_last(options, "--cpuset-cpus"),
+        mems=_last(options, "--cpuset-mems"),
+        shm=_last(options, "--shm-size") or more,
+        ipc=_last(options, "--ipc") or more,
+        memlock=_memlock(options.get("--ulimit", [])) or more,
+        gpus=_last(options, "--gpus") or _nvidia_device(options),
+        runtime=_last(options, "--runtime"),
+        devices=tuple(options.get("--device", [])),
+    )
+
+
+def options_of(
+    words: Sequence[Word],
+) -> tuple[dict[str, list[Word]], list[Word], Word | None]:
+    """Options with their values, what stands behind them, and a word that may stand for others.
+
+    Behind them are the image and its command.
+    """
     found: dict[str, list[Word]] = {}
     position = 0
-    while position < len(words) and words[position].text.startswith("-"):
+    more: Word | None = None
+    while position < len(words):
+        if _stands_for_options(words, position):
+            more, position = words[position], position + 1
+            continue
+        if not words[position].text.startswith("-"):
+            break
         word = words[position]
         position += 1
         if word.text == "--":
@@ -89,7 +133,22 @@ def _options(words: Sequence[Word]) -> tuple[dict[str, list[Word]], list[Word]]:
                 position += 1
             if value is not None:
                 found.setdefault(name, []).append(value)
-    return found, list(words[position:])
+    return found, list(words[position:]), more
+
+
+def _stands_for_options(words: Sequence[Word], position: int) -> bool:
+    """Whether a variable in front of the image holds options, and is not the image itself."""
+    if not words[position].open or words[position].text.startswith("-"):
+        return False
+    # The words of an array, or of all arguments; nobody names an image so.
+    row = list(takewhile(lambda word: word.text.startswith("$"), words[position:]))
+    if any(word.text.endswith(("[@]}", "[*]}")) or word.text in ("$@", "$*") for word in row):
+        return True
+    following = [word.text.partition("=")[0] for word in words[position + 1 :]]
+    after = next((name for name in following if not name.startswith("$")), "")
+    # `-v HOST:CONTAINER` and `-p 80:80` are Docker's; engines have -v and -p of their own.
+    mounted = after in ("-v", "-p") and ":" in "".join(following[1:2])
+    return after in _CONTAINERS_OWN or mounted
 
 
 def _option(word: Word) -> Iterator[tuple[str, Word | None]]:

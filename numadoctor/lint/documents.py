@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 KINDS = {
     "compose": "Docker Compose",
+    "devcontainer": "devcontainer.json",
     "kubernetes": "Kubernetes objects",
     "kubelet": "kubelet configuration",
     "systemd": "systemd units, drop-ins and Quadlet files",

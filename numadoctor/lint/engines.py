@@ -116,12 +116,17 @@ def _matching(workload: Workload, trigger: Trigger) -> Iterator[Word]:
 
 _ENGINE_WORDS = re.compile(
     r"(?i)\b(vllm|sglang|lightllm|trtllm|tensorrt[-_]?llm|text-generation-inference|tgi"
-    r"|llama[-_.]?(?:cpp|server)|ollama|lmdeploy|ktransformers|tritonserver|nim|deepspeed)\b"
+    r"|ray[-_.]llm|ray\.serve\.llm|llama[-_.]?(?:cpp|server)|ollama|lmdeploy|ktransformers|tritonserver|nim|deepspeed)\b"
 )
+
+
+_OWN = ("VLLM_", "SGLANG_", "LIGHTLLM_")
 
 
 def is_engine(workload: Workload) -> bool:
     """Whether a workload serves a model, as far as its image and its command tell."""
     texts = [word.text for command in workload.commands for word in command.words]
     texts += [workload.image.text] if workload.image else []
+    # What an engine reads its settings from, where a wrapper starts it.
+    texts += [name.partition("_")[0] for name in workload.environment if name.startswith(_OWN)]
     return any(_ENGINE_WORDS.search(text) for text in texts)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from numadoctor.lint.documents import Document
 from numadoctor.lint.nodes import Word
 from numadoctor.lint.recognition import full_path
-from numadoctor.lint.units import Unit
+from numadoctor.lint.units import Unit, as_instance
 
 
 def with_environments(documents: Iterable[Document]) -> list[Document]:
@@ -22,7 +22,8 @@ def with_environments(documents: Iterable[Document]) -> list[Document]:
             continue
         variables: dict[str, Word] = {}
         for setting in document.content.values("EnvironmentFile"):
-            for found in _named(setting.value.text.removeprefix("-"), files):
+            path = as_instance(document.content.name, setting.value.text.removeprefix("-"))
+            for found in _named(path, files):
                 used.add(id(found))
                 variables.update(found.content)
         if variables:

@@ -1,18 +1,20 @@
 """Reads files into the documents that are judged together."""
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from numadoctor.lint import compose, kubernetes, lines, units
 from numadoctor.lint.assembly import with_projects
+from numadoctor.lint.devcontainer import without_comments
 from numadoctor.lint.documents import Document, Files
 from numadoctor.lint.dropins import unit_name, with_drop_ins
 from numadoctor.lint.environments import with_environments
 from numadoctor.lint.kubelets import with_kubelets
 from numadoctor.lint.nccl import parse_nccl
-from numadoctor.lint.nodes import Mapping, Node, Refused
+from numadoctor.lint.nodes import Mapping, Node, Refused, Word
 from numadoctor.lint.reading import Source
-from numadoctor.lint.recognition import claim_of_name, is_claimed, kind_of
+from numadoctor.lint.recognition import KUSTOMIZING, claim_of_name, is_claimed, kind_of
 from numadoctor.lint.shell import Command, expanded, parse_shell
 from numadoctor.lint.variables import parse_environment
 from numadoctor.lint.yamlfile import parse_yaml
@@ -90,6 +92,8 @@ def _of_yaml(text: str, path: str) -> Iterator[Document]:
 def _of_root(root: Node, path: str, claimed: str) -> Iterator[Document]:
     if not isinstance(root, Mapping):
         return
+    if os.path.basename(path) in ("kustomization.yaml", "kustomization.yml"):
+        _refuse_changes(root)
     if kubernetes.is_kubernetes(root):
         for item in kubernetes.objects(root):
             kind = item.word("kind")
@@ -100,6 +104,19 @@ def _of_root(root: Node, path: str, claimed: str) -> Iterator[Document]:
         yield Document("compose", path, root)
     elif "defaultAction" in root.entries or "seccomp" in root.mapping("linux").entries:
         yield Document("seccomp", path, root)
+
+
+def _refuse_changes(root: Mapping) -> None:
+    """A kustomization that patches: what it is made from is not what will be applied.
+
+    :raises Refused: it does; with a hint, since that is no fault
+    """
+    for name, (at, value) in root.entries.items():
+        empty = value.null if isinstance(value, Word) else not root.sequence(name).items
+        if name in KUSTOMIZING and not empty:
+            hint = "lint what `kustomize build` prints (numadoctor lint - reads a pipe)"
+            reason = f"its {name} change what is deployed, and are not applied here"
+            raise Refused(reason, at.line, at.column, hint)
 
 
 def _parse_unit(text: str, path: str) -> units.Unit:
@@ -118,7 +135,15 @@ def _unfolded(command: Command) -> list[Command]:
         return [command]
 
 
+def _parse_devcontainer(text: str, path: str) -> Mapping:
+    roots = list(parse_yaml(without_comments(text), path))
+    if len(roots) != 1 or not isinstance(roots[0], Mapping):
+        raise Refused("its name is that of a devcontainer, and it holds no object")
+    return roots[0]
+
+
 _PARSERS: dict[str, Any] = {
+    "devcontainer": _parse_devcontainer,
     "systemd": _parse_unit,
     "environment": parse_environment,
     "sysctl": lines.parse_sysctl,

@@ -22,10 +22,13 @@ class Pod:
 
     :ivar name: kind and name of the object that it is in
     :ivar spec: the mapping that has ``containers``
+    :ivar ray: whether KubeRay makes it, which gives its first container a memory volume as
+        /dev/shm (ray-operator, controllers/ray/common/pod.go)
     """
 
     name: str
     spec: Mapping
+    ray: bool = False
 
     @property
     def containers(self) -> list[Mapping]:
@@ -85,7 +88,9 @@ def object_name(root: Mapping) -> str:
 def pods(root: Mapping) -> Iterator[Pod]:
     """Each pod template in an object: whatever has a list of ``containers`` that have names."""
     name = object_name(root)
-    found = 0
+    found, ray = 0, False
+    if _text(root.word("apiVersion")).startswith("ray.io/"):
+        ray = not any(_has_plasma_directory(value) for _, value in root.mapping("spec").items())
     pending: deque[tuple[Node, int]] = deque([(root, 0)])
     for _ in range(_MOST):
         if not pending:
@@ -94,13 +99,24 @@ def pods(root: Mapping) -> Iterator[Pod]:
         if isinstance(node, Mapping):
             if _is_pod(node):
                 found += 1
-                yield Pod(name if found == 1 else f"{name} ({found})", node)
+                yield Pod(name if found == 1 else f"{name} ({found})", node, ray)
                 continue
             below = [value for _, value in node.items()]
         else:
             below = node.items if isinstance(node, Sequence) else []
         if depth < _DEEPEST:
             pending.extend((item, depth + 1) for item in below if not isinstance(item, Word))
+
+
+def _has_plasma_directory(node: Node, depth: int = 0) -> bool:
+    """Whether a group of Ray's says itself where shared memory lies."""
+    if isinstance(node, Mapping):
+        if "plasma-directory" in node.mapping("rayStartParams").entries:
+            return True
+        below = [value for _, value in node.items()]
+    else:
+        below = node.items if isinstance(node, Sequence) else []
+    return depth < 3 and any(_has_plasma_directory(one, depth + 1) for one in below)
 
 
 def _is_pod(node: Mapping) -> bool:
@@ -137,15 +153,34 @@ def _container(name: str, at: Node, pod: Pod, container: Mapping) -> Workload:
         dropped=tuple(words_of(own.get("capabilities", "drop"))),
         seccomp=profile.word("seccompProfile", "type"),
         profile=profile.word("seccompProfile", "localhostProfile"),
-        shm=pod.memory_volume,
+        shm=pod.memory_volume or _shm_of_ray(pod, container),
         ipc=pod.spec.word("hostIPC"),
         # Kubernetes fills requests in from limits.
         requests={**limits, **_resources(container, "requests")},
         limits=limits,
-        gpus=next((w for n, w in limits.items() if n.startswith(_GPU_RESOURCES)), None),
+        gpus=next((w for n, w in limits.items() if n.startswith(_GPU_RESOURCES)), None)
+        or _claimed(pod, container),
         runtime=pod.spec.word("runtimeClassName"),
         devices=tuple(word for n, word in limits.items() if n.startswith("rdma/")),
     )
+
+
+def _shm_of_ray(pod: Pod, container: Mapping) -> Word | None:
+    if not pod.ray or container is not pod.containers[0]:
+        return None
+    return Word(container.file, container.line, container.column, "Memory", "'")
+
+
+def _claimed(pod: Pod, container: Mapping) -> Word | None:
+    """What claims GPUs by Dynamic Resource Allocation, as far as names tell what is claimed."""
+    for claim in container.sequence("resources", "claims").items:
+        name = claim.word("name") if isinstance(claim, Mapping) else None
+        for given in pod.spec.sequence("resourceClaims").items:
+            if name and isinstance(given, Mapping) and _text(given.word("name")) == name.text:
+                words = [w for _, w in given.items() if isinstance(w, Word)]
+                if any("gpu" in word.text.lower() for word in words):
+                    return name
+    return None
 
 
 def _commands(container: Mapping) -> tuple[Command, ...]:

@@ -26,10 +26,16 @@ _NAMED = (
 _CLAIMED = (
     (r"(?:/|[-_.])compose(?:[-_.][^/]*)?\.ya?ml$", "compose"),
     (r"/(?:Chart|kustomization)\.ya?ml$", "kubernetes"),
+    (r"/\.?devcontainer\.json$", "devcontainer"),
     (r"/kubelet[^/]*\.(?:ya?ml|json)$|/kubelet/config\.(?:ya?ml|json)$", "kubelet"),
     (r"/[^/]*seccomp[^/]*\.json$", "seccomp"),
     (r"\.(?:sbatch|slurm)$", "shell"),
 )
+
+# What of a kustomization changes its resources, so that they alone tell too little.
+KUSTOMIZING = frozenset(
+    ("patches", "patchesStrategicMerge", "patchesJson6902", "components", "transformers")
+) | {"replacements", "helmCharts", "vars", "generators"}
 
 # What only files of ours have in them, in pairs that must both be there.
 _CONTENTS = (
@@ -84,6 +90,8 @@ def kind_of(path: str, text: str) -> str:
         return "systemd"
     if full.endswith((".yaml", ".yml", ".json")):
         # A look that costs little: most YAML of a repository is of other kinds.
+        if claim_of_name(path) == "devcontainer":
+            return "devcontainer"
         ours = claim_of_name(path) or _YAML.search(text) or _JSON.search(text)
         return "yaml" if ours else ""
     for pattern, kind in _NAMED:

@@ -2,8 +2,7 @@
 
 Quotes, escapes, continued lines, comments, separators and here-documents are
 understood as POSIX tells (Shell Command Language, 2.2 to 2.7); substitutions are
-left in the words as they stand. A variable that is given one plain value, and
-never another, is put in.
+left in the words as they stand, but for variables whose values are known (``names``).
 """
 
 import re
@@ -11,12 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from numadoctor.lint.names import ASSIGNMENT, Names
 from numadoctor.lint.nodes import Refused, Word
 
 _SEPARATORS = frozenset(";&|()\n")
 _BLANKS = " \t\r"
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
-_REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _PLAIN = re.compile(r"""[^ \t\r\n'"\\`$;&|()<>]+""")
 _ARITHMETIC = re.compile(r"\(\([^\n]*?\)\)")
 _EMPTY = re.compile(r"\n+")
@@ -24,12 +22,17 @@ _REDIRECTION = re.compile(r"[0-9]*(?:>>|<<<|>&|<&|&>|>|<)")
 _HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([A-Za-z0-9_.-]+))")
 
 # No launcher has so many; the bounds keep what is remembered of hostile ones small.
-_MOST_COMMANDS, _MOST_WORDS, _MOST_EXPORTED = 20_000, 200_000, 64
+_MOST_COMMANDS, _MOST_WORDS = 20_000, 200_000
 
 # Programs that start the one that is named behind their own options.
 WRAPPERS = frozenset(
     ("srun", "mpirun", "mpiexec", "prterun", "taskset", "numactl", "env", "exec", "nice", "ionice")
 ) | {"chrt", "time", "timeout", "stdbuf", "nsys", "sudo", "torchrun", "tini", "dumb-init", "setsid"}
+
+CONTAINER_ENGINES = frozenset(("docker", "podman", "nerdctl", "docker.io"))
+
+# Builtins that declare the names behind them.
+_DECLARING = frozenset(("export", "declare", "typeset", "local", "readonly"))
 
 # Words before a command that leave it the same command.
 _PREFIXES = frozenset(
@@ -227,9 +230,9 @@ def parse_shell(
     :param indent: how many characters of the file stand before each further line
     :raises Refused: a quote or substitution does not end
     """
-    variables: dict[str, Word | None] = {}
-    exported: dict[str, Word] = {}
+    names = Names()
     words: list[Word] = []
+    array: Word | None = None
     skip, count, length = False, 0, 0
     for token in chain(_Scanner(text, file, line, column, indent).tokens(), "\n"):
         if isinstance(token, Word):
@@ -240,60 +243,66 @@ def parse_shell(
                 raise Refused(f"more than {_MOST_WORDS:,} words", token.line, token.column)
             skip = False
             continue
+        if array is not None:
+            if token == ")":
+                _give_array(names, array, words)
+                array, words = None, []
+            continue
+        if token == "(" and words and words[-1].text.endswith("=") and not words[-1].style:
+            array, words = words[-1], []
+            continue
         skip = token == ">"
         if skip or not words:
             continue
-        command = _command(words, variables, exported)
+        command = _command(words, names)
         words = []
         if command:
             count += 1
             if count > _MOST_COMMANDS:
                 raise Refused(f"more than {_MOST_COMMANDS:,} commands", command.words[0].line)
             yield replace(command, background=token == "&")
+    if array is not None:
+        raise Refused("an array that does not end", array.line, array.column)
 
 
-def _command(
-    words: list[Word], variables: dict[str, Word | None], exported: dict[str, Word]
-) -> Command | None:
-    filled = [_filled(word, variables) for word in words]
-    exporting = filled[0].text in ("export", "declare", "typeset")
-    environment: dict[str, Word] = {}
+def _give_array(names: Names, at: Word, words: list[Word]) -> None:
+    if match := ASSIGNMENT.fullmatch(at.text):
+        names.give_array(match[1], words, at, more=bool(match[2]))
+
+
+def _command(words: list[Word], names: Names) -> Command | None:
+    filled = [one for word in words for one in names.filled(word)]
+    if not filled:
+        return None
+    exporting = filled[0].text in _DECLARING
+    environment: dict[str, tuple[Word, bool]] = {}
     rest = 0
     while rest < len(filled):
-        match = _ASSIGNMENT.fullmatch(filled[rest].text)
+        match = ASSIGNMENT.fullmatch(filled[rest].text)
         if match:
             value = filled[rest]
-            environment[match[1]] = Word(
-                value.file, value.line, value.column, match[3], value.style or "'"
-            )
-        elif filled[rest].text not in _PREFIXES and not (rest and _is_option(filled, rest)):
+            word = Word(value.file, value.line, value.column, match[3], value.style or "'")
+            environment[match[1]] = word, bool(match[2])
+        elif (
+            filled[rest].text not in _PREFIXES
+            and not (exporting and (rest == 0 or filled[rest].text.startswith("-")))
+            and not (rest and _is_option(filled, rest))
+        ):
             break
         rest += 1
     if exporting or rest == len(filled):
-        for name, value in environment.items():
-            # A second value may come from another branch: then neither is certain.
-            variables[name] = None if name in variables else value
-            if exporting and len(exported) < _MOST_EXPORTED:
-                exported[name] = value
+        export = exporting and filled[0].text not in ("local", "readonly")
+        for name, (value, more) in environment.items():
+            names.give(name, value, more=more, export=export)
         return None
-    return Command(tuple(filled[rest:]), {**exported, **environment})
+    names.lose(filled[rest:])
+    own = {name: value for name, (value, _) in environment.items()}
+    return Command(tuple(filled[rest:]), {**names.exported, **own})
 
 
 def _is_option(words: list[Word], at: int) -> bool:
     """Whether a word is an option of a prefix such as ``sudo -E``."""
     return words[at].text.startswith("-") and words[at - 1].text in _PREFIXES | {"-E", "-i"}
-
-
-def _filled(word: Word, variables: dict[str, Word | None]) -> Word:
-    if "$" not in word.text:
-        return word
-
-    def value(match: "re.Match[str]") -> str:
-        found = variables.get(match[1] or match[2])
-        return match[0] if found is None or found.open else found.text
-
-    text = _REFERENCE.sub(value, word.text)
-    return Word(word.file, word.line, word.column, text, word.style)
 
 
 def parse_word(word: Word) -> list[Command]:
@@ -325,8 +334,13 @@ _SHELLS = frozenset(("sh", "bash", "dash", "ksh", "zsh", "ash"))
 def expanded(command: Command) -> list[Command]:
     """The commands that a command comes to: those inside of ``sh -c``, or itself.
 
+    What runs inside of a container is the container's, and stays in its command.
+
     :raises Refused: a quote or substitution inside does not end
     """
+    starts = {word.text for word in command.words[1:6]} & {"run", "create"}
+    if starts and command.program in CONTAINER_ENGINES:
+        return [command]
     for position, word in enumerate(command.words[:-1]):
         program = command.words[position - 1].text if position else ""
         is_script = re.fullmatch("-[a-z]*c", word.text) is not None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from numadoctor.lint import compose, docker, kubernetes, units
+from numadoctor.lint import compose, devcontainer, docker, kubernetes, units
 from numadoctor.lint.shell import Command
 from numadoctor.lint.workloads import Workload
 
@@ -20,6 +20,8 @@ def workloads_of(document: "Document") -> Iterator[Workload]:
             yield from _of_project(document.project)
         else:
             yield from compose.services(document.content)
+    elif document.kind == "devcontainer":
+        yield from devcontainer.workloads(document.content)
     elif document.kind == "kubernetes":
         for pod in document.pods:
             yield from kubernetes.containers(pod)

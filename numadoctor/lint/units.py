@@ -62,9 +62,23 @@ def commands_of_unit(unit: Unit) -> Iterator[Command]:
         words = [*split_words(raw, place.file, place.line, column), _END]
         while words:
             end = next(n for n, word in enumerate(words) if word.text == ";" and not word.style)
-            if command := tuple(filled(words[:end], variables)):
+            if command := tuple(_as_instance(unit, filled(words[:end], variables))):
                 yield from expanded(Command(command))
             words = words[end + 1 :]
+
+
+def _as_instance(unit: Unit, words: Iterable[Word]) -> Iterator[Word]:
+    for word in words:
+        text = as_instance(unit.name, word.text)
+        yield Word(word.file, word.line, word.column, text, word.style)
+
+
+def as_instance(name: str, text: str) -> str:
+    """A text with the instance's name where ``%i`` stands; a template has none."""
+    instance = name.rpartition(".")[0].partition("@")[2]
+    if not instance:
+        return text
+    return text.replace("%i", instance).replace("%I", instance.replace("-", "/"))
 
 
 def environment_of(unit: Unit) -> dict[str, Word]:

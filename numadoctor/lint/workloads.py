@@ -30,6 +30,7 @@ class Workload:
     :ivar gpus: what asks for GPUs
     :ivar runtime: the class or name of the container runtime
     :ivar devices: device files of the machine that it is given
+    :ivar more: a word that stands for options which are not known
     :ivar detached: whether it runs beside the others of its file
     :ivar refused: why it could not be understood; then nothing else is told of it
     """
@@ -56,6 +57,7 @@ class Workload:
     gpus: Word | None = None
     runtime: Word | None = None
     devices: tuple[Word, ...] = ()
+    more: Word | None = None
     detached: bool = True
     refused: Refused | None = None
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numadoctor.lint import docker
+from numadoctor.lint.devcontainer import without_comments
 from numadoctor.lint.documents import Files
 from numadoctor.lint.gathering import gather
 from numadoctor.lint.lines import parse_boot, parse_modprobe, parse_slurm, parse_sysctl, parse_unit
@@ -157,6 +158,59 @@ def test_docker_run(text: str) -> None:
 )
 def test_commands_that_start_no_container(text: str) -> None:
     assert container(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "image", "open_options"),
+    [
+        ("docker run $OPTS --gpus all img x", "img", "$OPTS"),
+        ("docker run $OPTS -v /a:/b img x", "img", "$OPTS"),
+        ("docker run $A $B --ipc=host $IMAGE --model m", "$IMAGE", "$B"),
+        ('docker run "$@" img', "img", "$@"),
+        ("docker run $IMAGE --model m -v", "$IMAGE", None),
+        ("docker run --gpus all ${IMAGE:-x} -p 5", "${IMAGE:-x}", None),
+        ("docker run -v $HOME:/x img --env", "img", None),
+    ],
+)
+def test_variables_in_front_of_the_image(text: str, image: str, open_options: str | None) -> None:
+    found = container(text)
+    assert found is not None
+    assert found.image is not None
+    assert found.image.text == image
+    assert (found.more.text if found.more else None) == open_options
+    # What is not known to be missing is not missing.
+    for word in (found.privileged, found.seccomp, found.shm, found.memlock):
+        assert (word is None) == (open_options is None)
+
+
+def test_a_devcontainer() -> None:
+    text = """// comment
+    {"image": "vllm//x", /* two
+    lines */ "runArgs": ["--cpuset-cpus", "0-7", "--cap-add=SYS_NICE"], // "image": "y"
+    "capAdd": ["IPC_LOCK"], "securityOpt": ["seccomp=unconfined"], "privileged": true,
+    "containerEnv": {"A": "http://b"},}
+    """
+    (workload,) = documents(devcontainer__json=text)
+    texts = {
+        name: getattr(workload, name).text for name in ("image", "cpus", "seccomp", "privileged")
+    }
+    assert texts == {
+        "image": "vllm//x", "cpus": "0-7", "seccomp": "unconfined", "privileged": "true",
+    }  # fmt: skip
+    assert [w.text for w in workload.added] == ["SYS_NICE", "IPC_LOCK"]
+    assert workload.environ() == {"A": "http://b"}
+    assert workload.cpus is not None
+    assert (workload.cpus.line, workload.cpus.column) == (3, 43)
+
+
+@given(st.text(st.sampled_from('/*"\\\n ,{}a'), max_size=40))
+def test_comments_leave_all_else_in_its_place(text: str) -> None:
+    kept = without_comments(text)
+    assert len(kept) == len(text)
+    assert [n for n, c in enumerate(kept) if c == "\n"] == [
+        n for n, c in enumerate(text) if c == "\n"
+    ]
+    assert all(one in (other, " ") for one, other in zip(kept, text, strict=True))
 
 
 @given(st.lists(st.text(max_size=8), max_size=8))

@@ -145,3 +145,39 @@ def test_any_text_gives_commands_or_is_refused(script: str) -> None:
         for word in command.words:
             assert 1 <= word.line <= len(lines)
             assert 1 <= word.column <= len(lines[word.line - 1]) + 1
+
+
+def commands(text: str) -> list[list[str]]:
+    return [[word.text for word in one.words] for one in parse_shell(text, "f")]
+
+
+def test_what_docker_run_starts_stays_its_own() -> None:
+    (command,) = parse_shell("docker run img bash -c 'numactl -m 0 y'", "f")
+    assert expanded(command) == [command]
+
+
+def test_arrays() -> None:
+    text = 'A=(-x \'y z\' # comment\n  $B)\nB=1\nrun "${A[@]}" end\nrun ${A[*]}\nrun "${C[@]}"'
+    assert commands(text) == [
+        ["run", "-x", "y z", "$B", "end"], ["run", "-x", "y z", "$B"], ["run", "${C[@]}"],
+    ]  # fmt: skip
+    assert commands('A=(a)\nif x; then A+=(b); fi\nrun "${A[@]}"')[-1] == [
+        "run", "a", "b", "${A[@]}",
+    ]  # fmt: skip
+    assert commands("declare -a A=(a b)\nrun ${A[@]}") == [["run", "a", "b"]]
+    with pytest.raises(Refused, match="an array that does not end"):
+        commands("A=(a\nrun")
+
+
+def test_a_variable_without_quotes_is_divided() -> None:
+    assert commands("O='-a b'\nrun $O \"$O\" x$O") == [["run", "-a", "b", "-a b", "x-a b"]]
+    assert commands("O=\nrun $O x") == [["run", "x"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["for C in 0-3 4-7; do", "while read -r x C; do", "unset C", "mapfile -t C", "C+=,9", "C=1",
+     "local C=1", "getopts a C"],
+)  # fmt: skip
+def test_what_may_hold_another_value_is_not_known(text: str) -> None:
+    assert commands(f"C=0-7\n{text}\nrun $C")[-1] == ["run", "$C"]

@@ -1,0 +1,73 @@
+"""What the variables of a shell script hold, as far as its text tells.
+
+A variable that is given one plain value, and never another, is put in; so are the
+words of an array. What a loop, ``read`` or a second assignment may change is not known.
+"""
+
+import re
+from collections.abc import Iterable
+
+from numadoctor.lint.nodes import Word
+
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
+_REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_ALL = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\[[@*]\]\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+# Builtins that give values to the names behind them.
+_GIVING = frozenset(("read", "mapfile", "readarray", "getopts", "unset", "let"))
+_LOOPS = ("for", "select")
+_MOST_EXPORTED, _LONGEST = 64, 1_000
+
+
+class Names:
+    """The variables and arrays of a script, up to the line that is read.
+
+    :ivar exported: what commands are given as their environment
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, Word | None] = {}
+        self._arrays: dict[str, list[Word]] = {}
+        self.exported: dict[str, Word] = {}
+
+    def give(self, name: str, value: Word, *, more: bool = False, export: bool = False) -> None:
+        """An assignment; ``more`` is ``+=``."""
+        # A second value may come from another branch: then neither is certain.
+        self._values[name] = None if more or name in self._values else value
+        if export and len(self.exported) < _MOST_EXPORTED:
+            self.exported[name] = value
+
+    def give_array(self, name: str, words: Iterable[Word], at: Word, *, more: bool) -> None:
+        """``NAME=(…)``, or with ``more`` ``NAME+=(…)``, which may stand in a branch."""
+        known = [one for word in words for one in self.filled(word)]
+        if more or name in self._arrays:
+            open_end = Word(at.file, at.line, at.column, f"${{{name}[@]}}", "'")
+            known = [*self._arrays.get(name, []), *known, open_end]
+        self._arrays[name] = known[:_LONGEST]
+
+    def lose(self, words: list[Word]) -> None:
+        """Forget what a command that gives values to names may have changed."""
+        texts = [word.text for word in words]
+        lost = texts[1:2] if texts[0] in _LOOPS else texts[1:] if texts[0] in _GIVING else []
+        for text in lost:
+            if match := _NAME.match(text):
+                self._values[match[0]] = None
+
+    def filled(self, word: Word) -> list[Word]:
+        """A word with what is known put in: several where the shell would divide it."""
+        if "$" not in word.text:
+            return [word]
+        if (match := _ALL.fullmatch(word.text)) and match[1] in self._arrays:
+            return self._arrays[match[1]]
+        whole = _REFERENCE.fullmatch(word.text)
+
+        def value(match: "re.Match[str]") -> str:
+            found = self._values.get(match[1] or match[2])
+            return match[0] if found is None or found.open else found.text
+
+        text = _REFERENCE.sub(value, word.text)
+        if whole and not word.style and text != word.text:
+            # Unquoted: divided at blanks, and nothing where it is empty.
+            return [Word(word.file, word.line, word.column, part, "'") for part in text.split()]
+        return [Word(word.file, word.line, word.column, text, word.style)]
