@@ -30,6 +30,7 @@ from ._words import count, cpus_text, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
+    from numadoctor.host.parsers import NcclCpu, NcclTopology
 
 _VARIABLE = "NCCL_TOPO_FILE"
 _CONFIGURATIONS = ("/etc/nccl.conf",)
@@ -157,7 +158,7 @@ def _not_there(host: "Host", target: Target, path: str, source: list[Evidence]) 
 
 
 def _judge(
-    host: "Host", target: Target, file: parsers.NcclTopology, source: list[Evidence]
+    host: "Host", target: Target, file: "NcclTopology", source: list[Evidence]
 ) -> Iterator[Finding]:
     shown = source[-1].source
     evidence = [e for e in source if e.text]
@@ -198,15 +199,15 @@ def _judge(
         )
 
 
-def _known(host: "Host", file: parsers.NcclTopology) -> list[Device]:
+def _known(host: "Host", file: "NcclTopology") -> list[Device]:
     """The devices of the machine that the file places."""
     placed = {device.address for device in file.devices if device.cpu is not None}
     return [device for device in host.topology.devices if device.address in placed]
 
 
-def _wrong_masks(host: "Host", file: parsers.NcclTopology) -> Iterator[tuple[str, list[Evidence]]]:
+def _wrong_masks(host: "Host", file: "NcclTopology") -> Iterator[tuple[str, list[Evidence]]]:
     nodes = {node.id: node for node in host.topology.nodes}
-    seen: dict[tuple[int, ...], parsers.NcclCpu] = {}
+    seen: dict[tuple[int, ...], NcclCpu] = {}
     for cpu in file.cpus:
         if cpu.cpus is None:
             continue
@@ -235,11 +236,11 @@ def _wrong_masks(host: "Host", file: parsers.NcclTopology) -> Iterator[tuple[str
             )
 
 
-def _place(cpu: parsers.NcclCpu) -> str:
+def _place(cpu: "NcclCpu") -> str:
     return "a cpu without a node" if cpu.node is None else f"node {cpu.node}"
 
 
-def _wrong_nodes(host: "Host", file: parsers.NcclTopology) -> Iterator[tuple[str, list[Evidence]]]:
+def _wrong_nodes(host: "Host", file: "NcclTopology") -> Iterator[tuple[str, list[Evidence]]]:
     there = {device.address: device for device in file.devices}
     for device in _known(host, file):
         entry = there[device.address]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from numadoctor.engine import Requires, check
 from numadoctor.engine.thresholds import threshold
 from numadoctor.host import parsers
-from numadoctor.host.parsers import OomKill, SysvSegment
 from numadoctor.model import (
     Evidence,
     Finding,
@@ -28,6 +27,7 @@ from ._words import count, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
+    from numadoctor.host.parsers import OomKill, SysvSegment
 
 _SYSV = "/proc/sysvipc/shm"
 
@@ -128,7 +128,7 @@ def _not_looked_at(what: str, error: Undecided) -> Finding:
     )
 
 
-def _is_left(segment: SysvSegment) -> bool:
+def _is_left(segment: "SysvSegment") -> bool:
     resident = segment.size if segment.resident is None else segment.resident
     swapped = segment.swapped or 0
     return (
@@ -138,7 +138,7 @@ def _is_left(segment: SysvSegment) -> bool:
     )
 
 
-def _segment(host: "Host", segment: SysvSegment) -> Finding:
+def _segment(host: "Host", segment: "SysvSegment") -> Finding:
     resident = "" if segment.resident is None else f", {amount(segment.resident)} in memory"
     return warn(
         f"System V segment {segment.id} was left behind: {amount(segment.size)}{resident}, "
@@ -157,7 +157,7 @@ def _segment(host: "Host", segment: SysvSegment) -> Finding:
     )
 
 
-def _maker(segment: SysvSegment) -> str:
+def _maker(segment: "SysvSegment") -> str:
     # pid_nr_ns() of who is not in the reader's pid namespace.
     return f"Process {segment.creator}" if segment.creator else "A process of another pid namespace"
 
@@ -277,7 +277,7 @@ def oom_kills(host: "Host", target: Target) -> Iterator[Finding]:
         )
 
 
-def _killed(kind: str, kills: list[tuple[OomKill, str]]) -> Finding:
+def _killed(kind: str, kills: "list[tuple[OomKill, str]]") -> Finding:
     last = kills[-1][0]
     nodes = last.nodes if kind == "memory_policy" else last.allowed
     where = f" of {nodes_text(nodes)}" if nodes else ""
