@@ -446,7 +446,10 @@ def _settings(machine: Machine, files: Files, links: dict[str, str]) -> None:
     shmem = "always within_size advise [never] deny force"
     files[f"{mm}/transparent_hugepage/shmem_enabled"] = shmem
     files[f"{mm}/damon/admin/kdamonds/nr_kdamonds"] = "0"
-    files[f"{mm}/ksm/run"] = "0"
+    ksm = {"run": "0", "pages_shared": "0", "pages_sharing": "0"}
+    if machine.numa:
+        ksm |= {"merge_across_nodes": "1"}
+    files.update({f"{mm}/ksm/{name}": value for name, value in ksm.items()})
 
 
 _MOUNTS = """\
