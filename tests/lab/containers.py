@@ -1,4 +1,4 @@
-"""Runs a command in a real container: podman with crun, no image registry, nothing left behind.
+"""Runs a command in a real container: podman with crun or runc, no image registry, nothing left.
 
 The root file system is the lab's minimal Debian; the container writes to an
 overlay that vanishes with it.
@@ -25,7 +25,24 @@ UNCONFINED = "unconfined"
 # podman takes the machine for a v1 one and fails over the v2 mount: hide it.
 _SHELL = """
 if mountpoint -q /sys/fs/cgroup/unified; then umount /sys/fs/cgroup/unified || exit; fi
-exec "$@"
+"""
+_RUN = 'exec "$@"'
+
+# podman lets crun alone do without control groups. runc does, too, where it may not write to them.
+_RUNC_SHELL = """
+while read -r _ _ _ _ point _; do
+    case $point in /sys/fs/cgroup*) mount -o remount,bind,ro "$point" || exit;; esac
+done < /proc/self/mountinfo
+"""
+_RUNC_AS_CRUN = """#!/bin/sh
+for word; do
+    shift
+    case $word in
+        --cgroup-manager) skip=1;;  # of crun
+        *) [ "$skip" ] || set -- "$@" "$word"; skip=;;
+    esac
+done
+exec runc --rootless=true --root={state} "$@"
 """
 _NAMESPACE = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
@@ -37,11 +54,13 @@ class Container:
     :ivar seccomp: a profile, ``UNCONFINED``, or None for the engine's own
     :ivar options: further ones for podman: ``--cap-add=SYS_NICE``, ``--cap-drop=ALL``
     :ivar user: the uid that the command runs as
+    :ivar runc: runc makes it, and not crun
     """
 
     seccomp: Path | str | None = None
     options: tuple[str, ...] = ()
     user: int = 0
+    runc: bool = False
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run the command inside, with the project importable, and return what it printed.
@@ -60,8 +79,17 @@ class Container:
         :raises debian.Unavailable: when packages are missing
         """
         debian.require("containers")
-        isolated = [*TETHER, *_NAMESPACE, "sh", "-c", _SHELL, "sh"] if os.geteuid() == 0 else []
+        shell = _SHELL + (_RUNC_SHELL if self.runc else "") + _RUN
+        isolated = [*TETHER, *_NAMESPACE, "sh", "-c", shell, "sh"] if os.geteuid() == 0 else []
         return [*isolated, *self._engine(storage), *command]
+
+    def _runtime(self, storage: Path) -> str:
+        if not self.runc:
+            return "crun"
+        program = storage / "crun"
+        program.write_text(_RUNC_AS_CRUN.format(state=storage / "runc"))
+        program.chmod(0o755)
+        return str(program)
 
     def _engine(self, storage: Path) -> list[str]:
         own = [f"--root={storage}/root", f"--runroot={storage}/run", f"--tmpdir={storage}/tmp"]
@@ -75,7 +103,8 @@ class Container:
         options += [f"--volume={project.project()}:{project.PROJECT}:ro"]
         options += [f"--volume={project.dependencies()}:{project.DEPENDENCIES}:ro"]
         root = debian.root_file_system(debian.native())
-        return ["podman", *own, "--runtime=crun", "run", *options, "--rootfs", f"{root}:O"]
+        own.append(f"--runtime={self._runtime(storage)}")
+        return ["podman", *own, "run", *options, "--rootfs", f"{root}:O"]
 
 
 def docker_profile() -> Path:

@@ -24,6 +24,7 @@ PACKAGES = {
         "golang-github-containers-common",  # podman's seccomp profile
         "golang-github-docker-docker-dev",  # Docker's
         "podman",
+        "runc",
     ),
     "guests": (
         "cpio",

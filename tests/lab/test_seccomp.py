@@ -123,9 +123,9 @@ def _pid(mark: str) -> int:
     raise AssertionError(f"no process {mark}")
 
 
-def look(generated: Generated, folder: Path) -> Seen:
+def look(generated: Generated, folder: Path, *, runc: bool) -> Seen:
     """Start a container under the profile, ask inside, and read its filters from outside."""
-    container = Container(generated.write(folder), options=generated.options)
+    container = Container(generated.write(folder), options=generated.options, runc=runc)
     mark = f"{folder}/{generated.seed}"
     with running(container, mark) as (pid, line, config):
         if not line:
@@ -133,7 +133,9 @@ def look(generated: Generated, folder: Path) -> Seen:
         return Seen(words(json.loads(line)), read_filters(pid), config)
 
 
-def differences(generated: Generated, seen: Seen, kernel: dict[str, str]) -> list[str]:
+def differences(
+    generated: Generated, seen: Seen, kernel: dict[str, str], runtime: str
+) -> list[str]:
     """Where the file, the container and its filters do not agree."""
     profile = parse_profile(json.dumps(generated.profile).encode())
     wrong = []
@@ -141,7 +143,7 @@ def differences(generated: Generated, seen: Seen, kernel: dict[str, str]) -> lis
 
         def static(arguments: tuple[int, ...] | None, call: str = call) -> Verdict:
             return evaluate(
-                profile, call, generated.added, "podman", "x86_64",
+                profile, call, generated.added, Way("common", runtime), "x86_64",
                 dropped=generated.dropped, arguments=arguments,
             )  # fmt: skip
 
@@ -157,7 +159,7 @@ def differences(generated: Generated, seen: Seen, kernel: dict[str, str]) -> lis
             told["file, any arguments"] = expected(any_arguments, kernel[call])
         if seen.config:
             as_told = parse_profile(seen.config)
-            config = evaluate(as_told, call, runtime=Way("oci", "crun"), arguments=ARGUMENTS[call])
+            config = evaluate(as_told, call, runtime=Way("oci", runtime), arguments=ARGUMENTS[call])
             if not config.unknown:
                 told["config.json"] = expected(config, kernel[call])
         assert seen.reading is not None
@@ -173,16 +175,16 @@ def differences(generated: Generated, seen: Seen, kernel: dict[str, str]) -> lis
     return wrong
 
 
-def compare(seeds: range, folder: Path, kernel: dict[str, str]) -> None:
+def compare(seeds: range, folder: Path, kernel: dict[str, str], *, runc: bool = False) -> None:
     base = json.loads(containers.podman_profile().read_text())
     profiles = [generate(seed, base) for seed in seeds]
     project.project()  # once, before several ask for it
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        looks = list(pool.map(lambda one: look(one, folder), profiles))
+        looks = list(pool.map(lambda one: look(one, folder, runc=runc), profiles))
     wrong = [
         f"profile {one.seed} {one.options}: {problem}\n{json.dumps(_shown(one.profile))}"
         for one, seen in zip(profiles, looks, strict=True)
-        for problem in differences(one, seen, kernel)
+        for problem in differences(one, seen, kernel, "runc" if runc else "crun")
     ]
     assert wrong == [], "\n".join(wrong)
     started = [seen for seen in looks if seen.words]
