@@ -55,7 +55,8 @@ def lay_service(base: Node, over: Node) -> Node:
 
 
 def _copy(base: Mapping, over: Mapping) -> Mapping:
-    again = [*base.repeated, *(word for word in over.repeated if word not in base.repeated)]
+    known = {word.location for word in base.repeated}
+    again = [*base.repeated, *(word for word in over.repeated if word.location not in known)]
     return Mapping(over.file, over.line, over.column, dict(base.entries), again)
 
 

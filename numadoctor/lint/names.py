@@ -7,7 +7,7 @@ words of an array. What a loop, ``read`` or a second assignment may change is no
 import re
 from collections.abc import Iterable
 
-from numadoctor.lint.nodes import Word
+from numadoctor.lint.nodes import Refused, Word
 
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Builtins that give values to the names behind them.
 _GIVING = frozenset(("read", "mapfile", "readarray", "getopts", "unset", "let"))
 _LOOPS = ("for", "select")
-_MOST_EXPORTED, _LONGEST = 64, 1_000
+_MOST_EXPORTED, _LONGEST, _MOST_MADE = 64, 1_000, 200_000
 
 
 class Names:
@@ -30,6 +30,7 @@ class Names:
         self._values: dict[str, Word | None] = {}
         self._arrays: dict[str, list[Word]] = {}
         self.exported: dict[str, Word] = {}
+        self._made = 0
 
     def give(self, name: str, value: Word, *, more: bool = False, export: bool = False) -> None:
         """An assignment; ``more`` is ``+=``."""
@@ -55,16 +56,31 @@ class Names:
                 self._values[match[0]] = None
 
     def filled(self, word: Word) -> list[Word]:
-        """A word with what is known put in: several where the shell would divide it."""
+        """A word with what is known put in: several where the shell would divide it.
+
+        :raises Refused: the script makes more of its values than any does
+        """
         if "$" not in word.text:
             return [word]
+        found = self._filled(word)
+        self._count(len(found), word)
+        return found
+
+    def _count(self, made: int, at: Word) -> None:
+        self._made += made
+        if self._made > _MOST_MADE:
+            raise Refused("variables that multiply what they hold", at.line, at.column)
+
+    def _filled(self, word: Word) -> list[Word]:
         if (match := _ALL.fullmatch(word.text)) and match[1] in self._arrays:
             return self._arrays[match[1]]
         whole = _REFERENCE.fullmatch(word.text)
 
         def value(match: "re.Match[str]") -> str:
             found = self._values.get(match[1] or match[2])
-            return match[0] if found is None or found.open else found.text
+            text = match[0] if found is None or found.open else found.text
+            self._count(len(text) >> 6, word)
+            return text
 
         text = _REFERENCE.sub(value, word.text)
         if whole and not word.style and text != word.text:

@@ -27,7 +27,7 @@ _REMOTE = re.compile(r"^(?:oci|git|https?|ssh)://|^git@|\.git(?:#|$)")
 _STARTED = frozenset(("image", "build", "extends", "provider"))
 
 # No project of a person has so many; the bounds keep hostile ones from going on.
-_MOST_INCLUDED, _MOST_STEPS = 1_000, 50
+_MOST_INCLUDED, _MOST_STEPS, _MOST_LAID = 1_000, 50, 1_000_000
 
 
 @dataclass
@@ -73,6 +73,7 @@ class Reader:
         self.extended: set[tuple[str, str]] = set()
         self.whole: dict[tuple[str, str], Node] = {}
         self.included = 0
+        self._laid = 0
 
     def give(self, path: str, root: Mapping) -> None:
         """Take over a root that was read already."""
@@ -94,6 +95,18 @@ class Reader:
         if isinstance(found, Refused):
             raise found
         return found
+
+    def lay(self, node: Node) -> None:
+        """Count what is copied where files and services are laid over each other.
+
+        :raises Refused: it is more than any project has
+        """
+        if isinstance(node, Mapping):
+            self._laid += 1 + len(node.entries)
+            for _, value in node.items():
+                self._laid += len(value.items) if isinstance(value, Sequence) else 0
+        if self._laid > _MOST_LAID:
+            raise Refused("services and files that multiply what they name")
 
     def has(self, path: str) -> bool:
         """Whether a file is within reach, whatever stands in it."""
@@ -159,6 +172,7 @@ def _extended(found: Project, file: str, root: Mapping, reader: Reader) -> Mappi
     """A file whose services have what they extend; those that cannot be are told and left out."""
     whole = Mapping(root.file, root.line, root.column, dict(root.entries), root.repeated, root.tags)
     services = root.get("services")
+    reader.lay(services or root)
     if isinstance(services, Mapping):
         made = Mapping(services.file, services.line, services.column, {}, services.repeated)
         made.tags.update(services.tags)
@@ -208,6 +222,10 @@ def _extend(
     base = services.entries[base_name][1]
     whole = _extend(base_file, base_name, base, services, reader, trail)
     laid = lay_service(whole, service)
+    try:
+        reader.lay(laid)
+    except Refused as error:
+        raise _Broken(at, error) from None
     if isinstance(laid, Mapping):
         laid.entries.pop("extends", None)
     reader.whole[key] = laid

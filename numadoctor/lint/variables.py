@@ -7,8 +7,13 @@ from numadoctor.lint.lines import joined, logical_lines
 from numadoctor.lint.nodes import Refused, Word
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_INSIDE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _QUOTED = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)|([^'"\\]+|['"\\])""", re.DOTALL)
 _ESCAPED = re.compile(r'\\(["\\`$\n])')
+
+
+# Characters that variables of a command may come to; a kernel takes 2 MiB of arguments.
+_MOST_MADE = 2 << 20
 
 
 def parse_environment(text: str, file: str) -> dict[str, Word]:
@@ -90,17 +95,22 @@ def filled(words: Iterable[Word], variables: Mapping[str, Word]) -> Iterator[Wor
 
     :raises Refused: a quote in a value does not end
     """
+    made = 0
     for word in words:
         value = variables.get(word.text[1:]) if word.text.startswith("$") else None
         if value is not None:
+            made += len(value.text)
+            if made > _MOST_MADE:
+                raise Refused("variables that multiply what they hold", word.line, word.column)
             yield from split_words(value.text, value.file, value.line, value.column)
             continue
         if "${" not in word.text:
             yield word
             continue
-        text = re.sub(
-            r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}",
-            lambda m: variables[m[1]].text if m[1] in variables else m[0],
-            word.text,
-        )
-        yield Word(word.file, word.line, word.column, text, word.style)
+        parts = _INSIDE.split(word.text)
+        for position, name in enumerate(parts[1::2]):
+            parts[2 * position + 1] = variables[name].text if name in variables else f"${{{name}}}"
+        made += sum(map(len, parts))
+        if made > _MOST_MADE:
+            raise Refused("variables that multiply what they hold", word.line, word.column)
+        yield Word(word.file, word.line, word.column, "".join(parts), word.style)

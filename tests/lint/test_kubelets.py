@@ -111,6 +111,13 @@ def test_quoted_words_come_back(texts: list[str]) -> None:
     assert [word.text for word in split_words(line, "f", 1, 1)] == texts
 
 
+@pytest.mark.parametrize("word", ["$A", "${A}", "${A}" * 5000])
+def test_what_variables_multiply_is_never_built(word: str) -> None:
+    known = {"A": Word("f", 1, 1, "x " * 50_000)}
+    with pytest.raises(Refused, match="multiply"):
+        list(filled([Word("f", 1, 1, word)] * 1000, known))
+
+
 UNIT = """\
 [Service]
 Environment=PORT=8000

@@ -235,6 +235,13 @@ def test_many_services_that_extend_in_a_row(tmp_path: Path) -> None:
     assert [found[f"s{n}"].refused is None for n in (2949, 2950, 2999)] == [False, True, True]
 
 
+def test_services_that_multiply_what_they_extend(tmp_path: Path) -> None:
+    keys = "".join(f"    k{n}: 1\n" for n in range(2000))
+    rows = "".join(f"  s{n}: {{extends: base}}\n" for n in range(2000))
+    lay_out(tmp_path, {"compose.yaml": f"services:\n  base:\n    image: x\n{keys}{rows}"})
+    assert any("multiply" in line for line in linted(tmp_path).unread)
+
+
 def test_files_that_include_each_other_many_times(tmp_path: Path) -> None:
     files = {}
     for n in range(40):

@@ -1,6 +1,7 @@
 """Scripts into commands: as sh reads them, each word at its place, and nothing carried out."""
 
 import shlex
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -167,6 +168,21 @@ def test_arrays() -> None:
     assert commands("declare -a A=(a b)\nrun ${A[@]}") == [["run", "a", "b"]]
     with pytest.raises(Refused, match="an array that does not end"):
         commands("A=(a\nrun")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A="
+        + "x" * 1000
+        + "".join(f"\n{c}=${b}${b}" for b, c in pairwise("ABCDEFGHIJKLMNOPQRSTUVW")),
+        "A=(" + "x " * 2000 + ")\nrun " + "${A[@]} " * 2000,
+        "A=" + "x" * 100_000 + '\nrun "' + "$A" * 100_000 + '"',
+    ],
+)
+def test_what_variables_multiply_is_never_built(text: str) -> None:
+    with pytest.raises(Refused, match="multiply"):
+        commands(text)
 
 
 def test_a_variable_without_quotes_is_divided() -> None:
