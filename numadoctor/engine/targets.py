@@ -1,6 +1,5 @@
 """Finds the processes that are to be examined. Vanishing and EACCES are normal here."""
 
-import os
 import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from numadoctor.engine.patterns import NamePattern
 from numadoctor.host import parsers
-from numadoctor.host.living import living_thread, process_of
+from numadoctor.host.living import living_thread, own_pid, process_of
 from numadoctor.model import Missing, OfKernel, ParseError, Target, Undecided, Vanished
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def find_targets(
             but = ", but what has ended or is of the kernel" if chosen else ""
             lines.append(f"no process {what} {wanted}{but}")
     targets: list[Target] = []
-    own = os.getpid() if host.live else None
+    own = own_pid(host) if host.live else None
     for pid in processes.with_descendants(found) if tree else found:
         descendant = pid not in found
         if descendant and pid == own:
@@ -98,7 +97,7 @@ def _ways(
     """In words, what was wanted, and the pids that are it, for each way that was given."""
     if name is not None:
         pattern = NamePattern(name)
-        hidden = processes.lineage(os.getpid()) if processes.host.live else set[int]()
+        hidden = processes.lineage(own_pid(processes.host)) if processes.host.live else set[int]()
         names = {pid: processes.names(pid) for pid in processes.pids if pid not in hidden}
         yield "matches", name, pattern.select(names)
     if cgroup is not None:

@@ -1,5 +1,6 @@
 """By which id a process can be examined, whatever of its ids somebody names."""
 
+import os
 from typing import TYPE_CHECKING
 
 from numadoctor.host import parsers
@@ -7,6 +8,14 @@ from numadoctor.model import Missing, OfKernel, Undecided, Vanished
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
+
+
+def own_pid(host: "Host") -> int:
+    """The calling process, as the /proc of a live machine names it."""
+    try:
+        return int(host.link("/proc/self"))
+    except (Undecided, ValueError):
+        return os.getpid()
 
 
 def process_of(host: "Host", pid: int) -> int:

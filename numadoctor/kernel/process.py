@@ -1,6 +1,7 @@
 """What this process finds out about itself without a NUMA call: libc, prctl and /proc/self."""
 
 import ctypes
+import os
 import re
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -8,6 +9,10 @@ from typing import Final, NamedTuple
 PR_SET_PDEATHSIG: Final = 1
 PR_GET_DUMPABLE: Final = 3
 PR_SET_DUMPABLE: Final = 4
+OTHER_IDS: Final = (
+    "/proc shows the ids of another pid namespace: mount it anew (unshare --mount-proc)"
+)
+"""Why a process is not asked about by its id where ``has_ids_of_proc`` is False."""
 _PR_GET_SECCOMP: Final = 21
 _SECCOMP_MODE_FILTER: Final = 2
 
@@ -40,6 +45,17 @@ def mems_allowed() -> MemsAllowed | None:
 def prctl(option: int, value: int = 0) -> int:
     """``prctl(2)`` with one argument; -1 when it failed."""
     return int(libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
+
+
+def has_ids_of_proc() -> bool:
+    """Whether a pid that /proc shows names the same process in a call of this one.
+
+    It does not in a pid namespace whose /proc is still that of the outer one (``unshare --pid``
+    without ``--mount-proc``): the call would find another process, or none.
+    """
+    with suppress(OSError):
+        return os.readlink("/proc/self") == str(os.getpid())
+    return False
 
 
 def has_seccomp_filter() -> bool:

@@ -11,6 +11,7 @@ import errno
 import time
 from collections.abc import Sequence
 
+from numadoctor.kernel.process import OTHER_IDS, has_ids_of_proc
 from numadoctor.kernel.syscalls import Answer, move_pages
 from numadoctor.model import Denied, Missing, Undecided, Unreadable, Vanished
 from numadoctor.placement.asker import Account
@@ -66,6 +67,8 @@ class PageAsker:
 
     def can_ask(self) -> Undecided | None:
         """None when the process may be asked about, else why not. Looks at no page."""
+        if self.pid and not has_ids_of_proc():
+            return Unreadable(self._what, None, f"move_pages finds other processes: {OTHER_IDS}")
         answer = move_pages(self.pid, 0, 0, 0, 0)
         return self.error(answer) if answer.returned < 0 else None
 

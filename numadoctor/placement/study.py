@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from numadoctor.host.living import own_pid
 from numadoctor.model import Target, Undecided, Vanished
 from numadoctor.model.placement import Method, Placement, Policy, ProcessPlacement
 from numadoctor.placement import intervals
@@ -111,7 +112,7 @@ class Study:
     def examine(self, targets: Iterable[Target]) -> None:
         """Read what is to be known of each before its pages are looked for."""
         for target in targets:
-            pid = _pid(target)
+            pid = own_pid(self.host) if target.pid is None else target.pid
             found = self.examined.setdefault(pid, examine(self.host, pid, target))
             if not found.process.problem and not self._is_ahead(pid):
                 self.examined[pid] = with_maps(self.host, found)
@@ -229,10 +230,6 @@ class Study:
             ),
             remarks=tuple(dict.fromkeys(self.remarks)),
         )
-
-
-def _pid(target: Target) -> int:
-    return os.getpid() if target.pid is None else target.pid
 
 
 def _page_size(host: "Host") -> int:

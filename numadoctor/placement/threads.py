@@ -1,6 +1,5 @@
 """The threads of a process: where each may run, where it ran last, and its own memory policy."""
 
-import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ def read_threads(host: "Host", pid: int | None) -> tuple[Thread, ...]:
     :param pid: None for the calling process
     :raises Denied, Missing, Vanished: the threads cannot be listed
     """
-    folder = f"/proc/{os.getpid() if pid is None else pid}/task"
+    folder = f"/proc/{'self' if pid is None else pid}/task"
     threads = []
     for tid in parsers.numbered(host.list(folder), ""):
         with suppress(Undecided):

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from numadoctor.host.parsers import parse_stat
+from numadoctor.kernel.seccomp import tracing
 from tests.cli.programs import numadoctor
+from tests.lab.guest_victims import MIB, private, victim
 from tests.placement.test_live import WHY_NOT
 
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
@@ -142,3 +144,38 @@ def test_pid_1_is_a_process_like_others() -> None:
     assert "pid 1 " in done.out
     # Whose memory may not be read is told, and is no pass.
     assert (done.code == 3) >= ("not examined" in done.out)
+
+
+@pytest.fixture
+def foreign() -> list[str]:
+    """Runs a command in a pid namespace, with the /proc of the outer one."""
+    # Without a user namespace, from which nobody outside may be looked into.
+    command = ["unshare", "--pid", "--fork"]
+    if subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a pid namespace of one's own needs root")
+    return [*command, sys.executable, "-m", "numadoctor"]
+
+
+def test_calls_of_another_pid_namespace_are_not_made(foreign: list[str]) -> None:
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [*foreign, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    with victim(lambda: private(4 * MIB).touch().start) as (pid, _):
+        # The pages of who has that pid in the new namespace are somebody else's.
+        done = run("maps", pid, "--sampled", "-o", "json")
+        assert done.returncode == 3
+        (line,) = json.loads(done.stdout)["incomplete"]
+        assert "move_pages finds other processes: /proc shows the ids of another" in line
+        done = run("maps", pid, "-o", "json")
+        found = json.loads(done.stdout)
+        assert (done.returncode, found["method"]) == (0, "exact")
+        assert found["resident_bytes"] >= 4 * MIB
+        assert "another pid namespace" in found["because"]
+
+
+def test_no_thread_of_another_pid_namespace_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "has_ids_of_proc", lambda: False)
+    monkeypatch.setattr(tracing, "run_steps", lambda *_: pytest.fail("it was stopped"))
+    with pytest.raises(tracing.NotRead, match="another pid namespace"):
+        tracing.read_filters(os.getppid())

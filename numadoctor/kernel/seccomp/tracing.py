@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from numadoctor.kernel.child import NoAnswer, run_steps
-from numadoctor.kernel.process import has_seccomp_filter, libc
+from numadoctor.kernel.process import OTHER_IDS, has_ids_of_proc, has_seccomp_filter, libc
 from numadoctor.kernel.seccomp.bpf import LONGEST, BadProgram, Program, decode
 
 _SEIZE, _INTERRUPT, _DETACH, _GET_FILTER = 0x4206, 0x4207, 17, 0x420C
@@ -74,6 +74,8 @@ def read_filters(thread: int, time_limit: float = TIME_LIMIT) -> Reading:
 
 def _in_vain() -> str:
     """Why the kernel would not let this process read any filter, or nothing."""
+    if not has_ids_of_proc():
+        return OTHER_IDS
     if has_seccomp_filter():
         return "the kernel shows filters to nobody who has one: run it outside of containers"
     try:
