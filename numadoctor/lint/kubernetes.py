@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from numadoctor.lint.nodes import Mapping, Node, Sequence, Word, words_of
+from numadoctor.lint.nodes import Mapping, Node, Refused, Sequence, Word, words_of
 from numadoctor.lint.shell import Command
 from numadoctor.lint.workloads import Workload, commands_of, understood
 
@@ -104,6 +104,33 @@ def pods(root: Mapping) -> Iterator[Pod]:
             below = [value for _, value in node.items()]
         else:
             below = node.items if isinstance(node, Sequence) else []
+        if depth < _DEEPEST:
+            pending.extend((item, depth + 1) for item in below if not isinstance(item, Word))
+
+
+def made_elsewhere(root: Mapping) -> Iterator[Workload]:
+    """What asks for GPUs outside of a pod: its controller makes pods that are not at hand.
+
+    As `spec.predictor.model` of KServe does, whose serving runtime has the container.
+    """
+    name = object_name(root)
+    pending: deque[tuple[Node, int]] = deque([(root, 0)])
+    for _ in range(_MOST):
+        if not pending:
+            return
+        node, depth = pending.popleft()
+        below = [value for _, value in node.items()] if isinstance(node, Mapping) else []
+        if isinstance(node, Mapping):
+            for which in ("limits", "requests"):
+                for resource, _ in node.mapping("resources", which).items():
+                    if resource.text.startswith(_GPU_RESOURCES):
+                        hint = "lint its pods (kubectl get pods -o yaml | numadoctor lint -)"
+                        told = "asks for GPUs for pods that are made by its controller"
+                        refused = Refused(told, resource.line, resource.column, hint)
+                        yield Workload(name, "kubernetes", resource, refused=refused)
+                        return
+        elif isinstance(node, Sequence):
+            below = node.items
         if depth < _DEEPEST:
             pending.extend((item, depth + 1) for item in below if not isinstance(item, Word))
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from numadoctor.lint.interpolation import filled, variables_beside
 from numadoctor.lint.layers import lay_file, lay_service
 from numadoctor.lint.nodes import Mapping, Node, Refused, Sequence, Word, words_of
 from numadoctor.lint.reading import Source, read_file
@@ -162,7 +163,8 @@ def project(files: list[str], reader: Reader, trail: tuple[str, ...] = ()) -> Pr
     root = roots[0]
     for over in roots[1:]:
         root = lay_file(root, over)
-    found.root = root
+    variables = variables_beside(os.path.dirname(layers[0]))
+    found.root = root = filled(root, variables) if variables else root
     for entry in _included(root):
         _include(found, entry, reader, (*trail, layers[0]))
     return found

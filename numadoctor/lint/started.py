@@ -25,6 +25,8 @@ def workloads_of(document: "Document") -> Iterator[Workload]:
     elif document.kind == "kubernetes":
         for pod in document.pods:
             yield from kubernetes.containers(pod)
+        if not document.pods:
+            yield from kubernetes.made_elsewhere(document.content)
     elif document.kind == "systemd":
         for workload in units.workloads(document.content):
             yield from _with_containers(workload)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from numadoctor.lint.documents import Files
 from numadoctor.lint.gathering import gather
+from numadoctor.lint.interpolation import filled_text
 from numadoctor.lint.layers import lay_file, lay_service
 from numadoctor.lint.nodes import Mapping, Node, Sequence, Word
 from numadoctor.lint.reading import read_files
@@ -135,6 +136,38 @@ def test_the_files_that_compose_file_names(tmp_path: Path) -> None:
     })  # fmt: skip
     (engine,) = workloads(linted(tmp_path)).values()
     assert text(engine.cpus) == "16-31"
+
+
+def test_the_variables_of_an_env_file(tmp_path: Path) -> None:
+    lay_out(tmp_path, {
+        ".env": "# x\nCPUS=0-31 # near\nexport SHM='16gb'\nEMPTY=\nTAG=\"v1\"\nB=$CPUS\n",
+        "compose.yaml": "services:\n  e:\n    image: vllm:${TAG:-latest}\n    cpuset: $CPUS\n"
+        "    shm_size: ${SHM:?set it}\n    ipc: ${EMPTY:-host}\n    runtime: ${B}\n"
+        "    command: [sh, -c, 'exec vllm $$X ${TP:-4}']\n    privileged: ${TAG:+false}\n",
+    })  # fmt: skip
+    engine = workloads(linted(tmp_path))["e"]
+    assert {n: text(getattr(engine, n)) for n in ("image", "cpus", "shm", "ipc", "runtime")} == {
+        "image": "vllm:v1", "cpus": "0-31", "shm": "16gb", "ipc": "${EMPTY:-host}",
+        "runtime": "${B}",
+    }  # fmt: skip
+    assert text(engine.privileged) == "false"
+    assert [w.text for w in engine.commands[0].words] == ["vllm", "$$X", "${TP:-4}"]
+
+
+def test_aliases_of_any_depth(tmp_path: Path) -> None:
+    deep = "".join(f"x-{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 3000))
+    lay_out(tmp_path, {
+        ".env": "A=1\n",
+        "compose.yaml": f"x-0: &a0 [$A]\n{deep}services: {{e: {{image: x, command: *a2999}}}}\n",
+        "compose.override.yaml": f"x-0: &a0 [$A]\n{deep}services: {{e: {{labels: *a2999}}}}\n",
+    })  # fmt: skip
+    assert list(workloads(linted(tmp_path))) == ["e"]
+
+
+@given(st.text(max_size=60), st.dictionaries(st.sampled_from(["A", "B"]), st.text(max_size=5)))
+def test_any_text_with_variables(value: str, variables: dict[str, str]) -> None:
+    assert filled_text(value, {}) == value
+    filled_text(value, variables)
 
 
 def test_include(tmp_path: Path) -> None:
