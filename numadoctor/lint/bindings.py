@@ -57,13 +57,18 @@ def bindings(workload: Workload) -> list[Binding]:
 
 
 def binds_memory(workload: Workload) -> bool:
-    """Whether something in a workload sets the memory policy of the process."""
+    """Whether something in a workload sets the memory policy of the process.
+
+    :raises Unsettled: nothing that is known does, and options that are not known may
+    """
     found = bindings(workload)
     if any(binding.what == NODES for binding in found):
         return True
     words = [word.text for command in workload.commands for word in command.words]
     if any(map(_is_numactl, words)) and any(word in _LOCAL for word in words):
         return True
+    if workload.more:
+        workload.more.settled()
     # vLLM leaves a process alone whose CPUs it finds narrowed, unless it is told the nodes.
     return "--numa-bind" in words and not found
 
