@@ -160,4 +160,7 @@ def of_unit(unit: Unit) -> list[Binding]:
             found.append(
                 Binding(name, what, Word(value.file, value.line, value.column, text), outer)
             )
+    # The cpuset of a slice is around the unit's own; its CPUs are told with the slice itself.
+    for one in unit.slices if found else ():
+        found += [binding for binding in of_unit(one) if binding.what == NODES]
     return sorted(found, key=lambda binding: not binding.outer)

@@ -52,9 +52,9 @@ def with_drop_ins(documents: Iterable["Document"]) -> list["Document"]:
     """The documents, drop-ins made part of their units where those are there."""
     documents = list(documents)
     systemd = [d for d in documents if d.kind == "systemd"]
-    drop_ins = [d for d in systemd if is_drop_in(d.file)]
-    if not drop_ins:
+    if not systemd:
         return documents
+    drop_ins = [d for d in systemd if is_drop_in(d.file)]
     mains = [d for d in systemd if not is_drop_in(d.file)]
     instances = list(_instances(drop_ins, mains))
     gone = {id(template) for template, _ in instances}
@@ -66,6 +66,7 @@ def with_drop_ins(documents: Iterable["Document"]) -> list["Document"]:
         for drop_in in _in_order(found, main.content.name):
             settings += drop_in.content.settings
         main.content = Unit(main.content.name, tuple(settings))
+    _put_into_slices(mains)
     return [d for d in (*documents, *(made for _, made in instances)) if id(d) not in gone]
 
 
@@ -80,6 +81,19 @@ def _instances(
             if template != name and main.content.name == template:
                 unit = Unit(name, main.content.settings)
                 yield main, replace(main, content=unit, name=f"{main.file} as {name}")
+
+
+def _put_into_slices(mains: list["Document"]) -> None:
+    """Tell units of the slices that they are in, where there is one slice of the name."""
+    slices = {d.content.name: d.content for d in mains if d.content.name.endswith(".slice")}
+    for main in mains:
+        named = main.content.last("Slice")
+        if named and named.value.text.endswith(".slice"):
+            # `a-b.slice` lies in `a.slice` (systemd.slice(5)).
+            parts = named.value.text.removesuffix(".slice").split("-")
+            names = [f"{'-'.join(parts[:count])}.slice" for count in range(len(parts), 0, -1)]
+            found = tuple(slices[name] for name in names if name in slices)
+            main.content = replace(main.content, slices=found) if found else main.content
 
 
 def _place(path: str) -> tuple[str, str]:

@@ -1,11 +1,12 @@
 """Environment files made part of the units that name them."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from numadoctor.lint.documents import Document
 from numadoctor.lint.nodes import Word
 from numadoctor.lint.recognition import full_path
-from numadoctor.lint.units import Unit, as_instance
+from numadoctor.lint.units import as_instance
 
 
 def with_environments(documents: Iterable[Document]) -> list[Document]:
@@ -28,7 +29,7 @@ def with_environments(documents: Iterable[Document]) -> list[Document]:
                 variables.update(found.content)
         if variables:
             unit = document.content
-            document.content = Unit(unit.name, unit.settings, variables)
+            document.content = replace(unit, variables=variables)
     for document in files:
         if id(document) not in used:
             document.kind = "other"

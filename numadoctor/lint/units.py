@@ -25,11 +25,13 @@ class Unit:
 
     :ivar name: ``vllm.service``
     :ivar variables: those of its environment files that are at hand
+    :ivar slices: those that it is in, as far as they are at hand: what they allow holds for it
     """
 
     name: str
     settings: tuple[Setting, ...]
     variables: Mapping[str, Word] = field(default_factory=dict)
+    slices: "tuple[Unit, ...]" = ()
 
     def values(self, name: str) -> list[Setting]:
         """The assignments to a setting since the last empty one, which starts a list anew."""
