@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from numadoctor.host import parsers
 from numadoctor.model import Device, Evidence, Finding, Fix, Node, Target, Topology, info, unknown
+from numadoctor.model.binding import bind
 
 from ._envelope import for_target
 from ._topology import be
@@ -94,35 +94,10 @@ def usage_of(host: "Host", target: Target) -> "Usage":
 
 def bind_fixes(host: "Host", target: Target, nodes: Sequence[Node]) -> tuple[Fix, ...]:
     """Start the target on these nodes: CPUs and memory in the same place."""
-    ids = parsers.format_list(node.id for node in nodes)
-    cpus = parsers.format_list(cpu for node in nodes for cpu in node.cpus)
-    return for_target(
-        host,
-        target,
-        (
-            Fix("numactl", f"numactl --cpunodebind={ids} --membind={ids} ...", needs_restart=True),
-            Fix("docker", f"--cpuset-cpus {cpus} --cpuset-mems {ids}", needs_restart=True),
-            Fix("podman", f"--cpuset-cpus {cpus} --cpuset-mems {ids}", needs_restart=True),
-            Fix("compose", f'cpuset: "{cpus}"', needs_restart=True, persists=True),
-            Fix(
-                "kubernetes",
-                "# in the kubelet's configuration, pods Guaranteed with integer CPUs:\n"
-                "topologyManagerPolicy: single-numa-node\ncpuManagerPolicy: static\n"
-                "memoryManagerPolicy: Static",
-                needs_root=True,
-                needs_restart=True,
-                persists=True,
-            ),
-            Fix("slurm", "srun --gpu-bind=closest --mem-bind=local ...", needs_restart=True),
-            Fix(
-                "systemd",
-                f"[Service]\nCPUAffinity={cpus}\nNUMAPolicy=bind\nNUMAMask={ids}",
-                needs_root=True,
-                needs_restart=True,
-                persists=True,
-            ),
-        ),
-    )
+    ids = [node.id for node in nodes]
+    with_cpus = [node.id for node in nodes if node.cpus]
+    cpus = [cpu for node in nodes for cpu in node.cpus]
+    return for_target(host, target, bind(cpus, ids, cpu_nodes=with_cpus))
 
 
 def nodes_of(devices: Sequence[Device]) -> list[int]:

@@ -17,6 +17,7 @@ from numadoctor.model import (
     skip,
     unknown,
 )
+from numadoctor.model.binding import docker_options
 from numadoctor.model.plan import Instance, Plan, PoolBacking
 from numadoctor.placement.examination import Examination
 
@@ -134,12 +135,7 @@ def start_fixes(instance: Instance) -> tuple[Fix, ...]:
     fixes = []
     if options := numactl_options(instance):
         fixes.append(Fix("numactl", _broken(options), needs_restart=True))
-    words = []
-    if instance.cpus:
-        words.append(f"--cpuset-cpus {parsers.format_list(instance.cpus)}")
-    if instance.nodes:
-        words.append(f"--cpuset-mems {parsers.format_list(instance.nodes)}")
-    if words:
+    if words := docker_options(instance.cpus or (), instance.nodes or ()):
         fixes.append(Fix("docker", " \\\n".join(words), needs_restart=True))
     return tuple(fixes) or (Fix("any", "start it anew as the plan says", needs_restart=True),)
 

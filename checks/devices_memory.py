@@ -7,7 +7,6 @@ from numadoctor.engine import Requires, check
 from numadoctor.model import (
     Device,
     Finding,
-    Fix,
     Node,
     Severity,
     Target,
@@ -17,6 +16,7 @@ from numadoctor.model import (
     skip,
     warn,
 )
+from numadoctor.model.binding import bind
 from numadoctor.model.units import amount
 
 from ._devices import PCI, gpus, named, nearest_cpu_nodes, node_evidence, unknown_places
@@ -147,10 +147,7 @@ def _without_cpus(host: "Host", node: Node, devices: Sequence[Device]) -> Findin
                 ["look for cores that the BIOS switches off, or for an empty socket"],
                 {"libvirt": f"<numa> gives <cell id='{node.id}'> no CPUs: give it its share"},
             ),
-            *(
-                [Fix("numactl", f"numactl --cpunodebind={','.join(map(str, near))} ...",
-                     needs_restart=True)] if near else []
-            ),
+            *(bind(cpu_nodes=near, by=("numactl",)) if near else ()),
         ),
     )  # fmt: skip
 

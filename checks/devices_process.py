@@ -4,13 +4,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from numadoctor.engine import Requires, Scope, check
-from numadoctor.host import parsers
 from numadoctor.host.allowed import UNNARROWED, read_allowed
 from numadoctor.model import (
     Allowed,
     Evidence,
     Finding,
-    Fix,
     NodeKind,
     Severity,
     Target,
@@ -21,6 +19,7 @@ from numadoctor.model import (
     skip,
     warn,
 )
+from numadoctor.model.binding import bind, cpuset
 
 from ._devices import (
     PCI,
@@ -79,7 +78,7 @@ def process_near_its_gpus(host: "Host", target: Target) -> Iterator[Finding]:
     Fix
         Start each worker on the node of its GPU, CPUs and memory alike:
 
-            numactl --cpunodebind=1 --membind=1 ...
+            numactl --cpunodebind=1 --membind=1 COMMAND
 
         Schedulers do it by themselves where they are told to: topologyManagerPolicy
         single-numa-node in Kubernetes, --gpu-bind=closest in Slurm.
@@ -194,7 +193,7 @@ def gpu_memory_allowed(host: "Host", target: Target) -> Iterator[Finding]:
     Fix
         Allow the nodes with CPUs alone:
 
-            numactl --membind=0,1 ...      docker run --cpuset-mems 0,1 ...
+            numactl --membind=0,1 COMMAND      docker run --cpuset-mems 0,1 ...
 
     Source
         NVIDIA Grace performance tuning guide, "NUMA"; numa_status in nv-procfs.c of
@@ -228,8 +227,6 @@ def gpu_memory_allowed(host: "Host", target: Target) -> Iterator[Finding]:
             evidence=evidence,
         )
         return
-    ids = parsers.format_list(hosts)
-    mask = f"{sum(1 << node for node in hosts):#x}"
     yield warn(
         f"{target.subject} may put ordinary memory on {nodes_text(mine)}, the memory of GPUs",
         subject=target.subject,
@@ -240,17 +237,8 @@ def gpu_memory_allowed(host: "Host", target: Target) -> Iterator[Finding]:
             host,
             target,
             (
-                Fix("numactl", f"numactl --membind={ids} ...", needs_restart=True),
-                Fix("docker", f"--cpuset-mems {ids}", needs_restart=True),
-                Fix("podman", f"--cpuset-mems {ids}", needs_restart=True),
-                Fix(
-                    "systemd",
-                    f"[Service]\nAllowedMemoryNodes={ids}",
-                    needs_root=True,
-                    needs_restart=True,
-                    persists=True,
-                ),
-                Fix("slurm", f"srun --mem-bind=mask_mem:{mask} ...", needs_restart=True),
+                *bind(nodes=hosts, by=("numactl", "slurm")),
+                *cpuset(nodes=hosts),
             ),
         ),
     )

@@ -25,6 +25,7 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.binding import bind, cpuset, numactl_options
 
 from ._devices import usage_of
 from ._envelope import for_target
@@ -179,8 +180,8 @@ def _nodes_beyond(
     if not forecast.errno and not forecast.narrowed:
         return
     asked = f"{binder.name} was asked for {nodes_text(forecast.asked)} ({binder.setting})"
-    mine = parsers.format_list(allowed.nodes or ())
-    within = f"numactl --membind={mine} COMMAND   # what is allowed here"
+    mine = allowed.nodes or ()
+    within = f"numactl {numactl_options(nodes=mine)} COMMAND\n# what is allowed here"
     fixes: tuple[Fix, ...] = (Fix("numactl", within, needs_restart=True),)
     if absent := sorted(set(forecast.not_allowed) - {node.id for node in host.topology.nodes}):
         asked += f", this machine has no {nodes_text(absent)}"
@@ -225,7 +226,7 @@ def _cpus_beyond(
         f"{cpus_text(sorted(beyond))} {why} (allowed: {parsers.format_list(mine)})"
     )
     subject = f"{target.subject}: {binder.name} CPUs"
-    fixes = for_target(host, target, (_ask_within(mine), *_widen_cpus(sorted(asked | mine))))
+    fixes = for_target(host, target, (_ask_within(mine), *_more_cpus(asked | mine)))
     if rest:
         return warn(
             f"{text}: only {cpus_text(sorted(rest))} can be used",
@@ -249,27 +250,27 @@ def _ask_within(cpus: set[int]) -> Fix:
     return Fix("any", f"ask for CPUs out of {parsers.format_list(cpus)}", needs_restart=True)
 
 
-def _widen_cpus(cpus: list[int]) -> tuple[Fix, ...]:
-    wanted = parsers.format_list(cpus)
+def _more_cpus(cpus: set[int]) -> tuple[Fix, ...]:
     return (
-        Fix("docker", f"--cpuset-cpus {wanted}", needs_restart=True),
-        Fix("podman", f"--cpuset-cpus {wanted}", needs_restart=True),
-        Fix("compose", f'cpuset: "{wanted}"', needs_restart=True, persists=True),
+        *_given_cpus(cpus),
         Fix(
             "kubernetes",
-            "request more CPUs (integer, Guaranteed), kubelet: topologyManagerPolicy",
+            f"resources: {{limits: {{cpu: {len(cpus)}}}}}\n"
+            "# whole CPUs, requests equal to limits (Guaranteed); the kubelet chooses which",
             needs_restart=True,
             persists=True,
         ),
-        Fix("slurm", "sbatch --cpus-per-task=… or --exclusive", needs_restart=True),
         Fix(
-            "systemd",
-            f"[Service] CPUAffinity={wanted}",
-            needs_root=True,
+            "slurm",
+            f"sbatch --cpus-per-task={len(cpus)}\n# or --exclusive; Slurm chooses which",
             needs_restart=True,
-            persists=True,
         ),
     )
+
+
+def _given_cpus(cpus: set[int]) -> tuple[Fix, ...]:
+    """Both of what may hold a process to CPUs in a unit: its cpuset, and its affinity."""
+    return (*cpuset(cpus), *bind(cpus, by=("systemd",)))
 
 
 def _gpus_without_cpus(
@@ -316,27 +317,13 @@ def _gpus_without_cpus(
 def _bring_together(topology: Topology, cpus: tuple[int, ...], nodes: set[int]) -> tuple[Fix, ...]:
     """Give the job the CPUs of ``nodes`` as well, or leave it without their GPUs."""
     more = {cpu for node in topology.nodes if node.id in nodes for cpu in node.cpus}
-    wanted = parsers.format_list(more.union(cpus))
+    wanted = more.union(cpus)
+    on = [node.id for node in topology.nodes if wanted & set(node.cpus)]
     return (
         Fix("any", "leave those GPUs out: CUDA_VISIBLE_DEVICES=…", needs_restart=True),
-        Fix("docker", f"--cpuset-cpus {wanted}", needs_restart=True),
-        Fix("podman", f"--cpuset-cpus {wanted}", needs_restart=True),
-        Fix("compose", f'cpuset: "{wanted}"', needs_restart=True, persists=True),
-        Fix(
-            "kubernetes",
-            "kubelet: topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static",
-            needs_root=True,
-            needs_restart=True,
-            persists=True,
-        ),
+        *_given_cpus(wanted),
+        *bind(wanted, cpu_nodes=on, by=("kubernetes",)),
         Fix("slurm", "sbatch --gres-flags=enforce-binding", needs_restart=True),
-        Fix(
-            "systemd",
-            f"[Service] CPUAffinity={wanted}",
-            needs_root=True,
-            needs_restart=True,
-            persists=True,
-        ),
     )
 
 
@@ -479,33 +466,7 @@ def _cpus_narrowed(
         cause=f"Memory is local only while {nodes_text(mine)} has free pages; after that new pages "
         f"come from {nodes_text(others)} without a word.",
         evidence=evidence,
-        fixes=for_target(host, target, _narrow_memory(mine)),
-    )
-
-
-def _narrow_memory(nodes: list[int]) -> tuple[Fix, ...]:
-    wanted = parsers.format_list(nodes)
-    return (
-        Fix("docker", f"--cpuset-mems {wanted}", needs_restart=True),
-        Fix("podman", f"--cpuset-mems {wanted}", needs_restart=True),
-        Fix("compose", f"after up: docker update --cpuset-mems {wanted} CONTAINER"),
-        Fix(
-            "kubernetes",
-            "memoryManagerPolicy: Static\ncpuManagerPolicy: static\n"
-            "topologyManagerPolicy: single-numa-node\n# in the kubelet's configuration",
-            needs_root=True,
-            needs_restart=True,
-            persists=True,
-        ),
-        Fix("slurm", "srun --mem-bind=local …", needs_restart=True),
-        Fix(
-            "systemd",
-            f"[Service] NUMAPolicy=bind NUMAMask={wanted}, each on a line of its own",
-            needs_root=True,
-            needs_restart=True,
-            persists=True,
-        ),
-        Fix("numactl", f"numactl --membind={wanted} COMMAND", needs_restart=True),
+        fixes=for_target(host, target, bind(nodes=mine)),
     )
 
 
@@ -531,28 +492,7 @@ def _memory_narrowed(
 def _same_nodes(host: "Host", nodes: list[int]) -> tuple[Fix, ...]:
     """Give the process the CPUs of ``nodes``."""
     cpus = [cpu for node in host.topology.nodes if node.id in nodes for cpu in node.cpus]
-    wanted, listed = parsers.format_list(nodes), parsers.format_list(cpus)
-    return (
-        Fix("docker", f"--cpuset-cpus {listed} --cpuset-mems {wanted}", needs_restart=True),
-        Fix("podman", f"--cpuset-cpus {listed} --cpuset-mems {wanted}", needs_restart=True),
-        Fix("compose", f'cpuset: "{listed}"', needs_restart=True, persists=True),
-        Fix(
-            "kubernetes",
-            "kubelet: cpuManagerPolicy: static, topologyManagerPolicy: single-numa-node",
-            needs_root=True,
-            needs_restart=True,
-            persists=True,
-        ),
-        Fix("slurm", "srun --cpu-bind=ldoms --mem-bind=local …", needs_restart=True),
-        Fix(
-            "systemd",
-            f"[Service] CPUAffinity={listed}",
-            needs_root=True,
-            needs_restart=True,
-            persists=True,
-        ),
-        Fix("numactl", f"numactl --cpunodebind={wanted} COMMAND", needs_restart=True),
-    )
+    return bind(cpus, nodes, cpu_nodes=nodes)
 
 
 def _disjoint(
@@ -571,7 +511,7 @@ def _disjoint(
         fixes=for_target(
             host,
             target,
-            _same_nodes(host, sorted(memory)) if memory else _narrow_memory(sorted(place.cpus)),
+            _same_nodes(host, sorted(memory)) if memory else bind(nodes=place.cpus),
         ),
     )
 

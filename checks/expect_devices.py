@@ -17,6 +17,7 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.binding import cpuset
 from numadoctor.model.plan import Instance, Plan
 
 from ._expect import PLAN, before_a_start, gpus_of, machine, named, stated, subject
@@ -199,7 +200,6 @@ def _cpus(host: "Host", plan: Plan, instance: Instance, owners: dict[int, str]) 
             evidence=evidence,
         )
     if denied := wanted - set(topology.allowed.cpus):
-        listing = parsers.format_list(wanted)
         return fail(
             f"{cpus_text(denied)} exist and may not be used here: allowed are "
             f"{cpus_text(topology.allowed.cpus)}",
@@ -207,8 +207,7 @@ def _cpus(host: "Host", plan: Plan, instance: Instance, owners: dict[int, str]) 
             cause="The cpuset of this job, container or service is narrower than the plan.",
             evidence=evidence,
             fixes=(
-                Fix("docker", f"--cpuset-cpus {listing}", needs_restart=True),
-                Fix("systemd", f"[Service] AllowedCPUs={listing}", True, True, True),
+                *cpuset(wanted),
                 Fix("slurm", "srun --exclusive, or ask for the cores of the plan", False, True),
             ),
         )

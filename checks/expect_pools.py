@@ -126,7 +126,7 @@ def planned_policy_in_force(host: "Host", target: Target) -> Iterator[Finding]:
     Fix
         Start the instance with the policy of the plan:
 
-            numactl --physcpubind=1-7,17-23 --membind=0 ...
+            numactl --physcpubind=1-7,17-23 --membind=0 COMMAND
 
     Source
         mbind(2); mpol_to_str() in mm/mempolicy.c; proc_pid_numa_maps(5)
@@ -234,7 +234,7 @@ def planned_pages(host: "Host", target: Target) -> Iterator[Finding]:
     Fix
         Start again, with the policy set before the memory is touched:
 
-            numactl --physcpubind=1-7,17-23 --membind=0 ...
+            numactl --physcpubind=1-7,17-23 --membind=0 COMMAND
 
         Pages that exist are moved by migratepages(8), at the cost of a stall.
 

@@ -164,7 +164,7 @@ def planned_cpus_used(host: "Host", target: Target) -> Iterator[Finding]:
     Fix
         Start the instance with the CPUs of the plan, and turn off what undoes them:
 
-            numactl --physcpubind=1-7,17-23 ...
+            numactl --physcpubind=1-7,17-23 COMMAND
             docker run --cpuset-cpus 1-7,17-23 ...
 
         A cpuset cannot be left, whatever a library sets.

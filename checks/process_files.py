@@ -20,6 +20,7 @@ from numadoctor.model import (
     skip,
     warn,
 )
+from numadoctor.model.binding import bind, numactl_options
 from numadoctor.model.placement import Kind, Placement, Policy, Share
 from numadoctor.model.units import amount
 from numadoctor.placement.examination import Examination
@@ -33,7 +34,6 @@ from ._placement import (
     looked_at,
     name_of,
     names_nodes,
-    node_list,
     off,
     pids_of,
     process_text,
@@ -135,7 +135,6 @@ def _file_far(
     found: Examination, placement: Placement, near: frozenset[int], because: str
 ) -> Finding:
     name = placement.mapping.name
-    wanted = node_list(near)
     short = name if len(name) < 40 else "FILE"
     return warn(
         f"{name_of(placement)}: {amount(placement.resident)} of it in memory, "
@@ -149,7 +148,7 @@ def _file_far(
                 "any",
                 f"# stop who maps it, drop it from the cache, load it under the policy:\n"
                 f"dd if={short} iflag=nocache count=0\n"
-                f"numactl --cpunodebind={wanted} --membind={wanted} COMMAND",
+                f"numactl {numactl_options(nodes=near, cpu_nodes=near)} COMMAND",
                 needs_restart=True,
             ),
             Fix("llama", "--no-mmap", needs_restart=True),
@@ -328,18 +327,8 @@ def _policy_finding(
 
 
 def _host_nodes_fix(found: Examination) -> tuple[Fix, ...]:
-    wanted = node_list(node.id for node in found.host.topology.host_nodes)
-    return (
-        Fix("numactl", f"numactl --interleave={wanted} COMMAND", needs_restart=True),
-        Fix("docker", f"--cpuset-mems {wanted}", needs_restart=True),
-        Fix(
-            "systemd",
-            f"[Service] NUMAPolicy=interleave NUMAMask={wanted}, each on a line of its own",
-            needs_root=True,
-            needs_restart=True,
-            persists=True,
-        ),
-    )
+    nodes = [node.id for node in found.host.topology.host_nodes]
+    return bind(nodes=nodes, policy="interleave", by=("numactl", "docker", "systemd"))
 
 
 def _pages_on(found: Examination, special: Mapping[int, Node]) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from numadoctor.model import (
     skip,
     warn,
 )
+from numadoctor.model.binding import bind
 from numadoctor.model.placement import Placement, Policy
 from numadoctor.model.units import amount
 from numadoctor.placement.examination import Examination
@@ -195,11 +196,7 @@ def _lie(placements: Sequence[Placement]) -> str:
 def _bring_near(pid: int, there: list[int], near: list[int]) -> tuple[Fix, ...]:
     wanted = node_list(near)
     return (
-        Fix(
-            "numactl",
-            f"numactl --cpunodebind={wanted} --membind={wanted} COMMAND",
-            needs_restart=True,
-        ),
+        *bind(nodes=near, cpu_nodes=near, by=("numactl",)),
         Fix("vllm", "--numa-bind", needs_restart=True),
         Fix("sglang", f"--numa-node {' '.join(map(str, near))}", needs_restart=True),
         Fix(

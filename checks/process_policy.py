@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from numadoctor.engine import Requires, Scope, check
 from numadoctor.host.binders import Binder, read_binders
+from numadoctor.kernel.forecast import wider_cpuset
 from numadoctor.model import (
     Evidence,
     Finding,
@@ -16,6 +17,7 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.binding import bind
 from numadoctor.model.placement import Policy
 from numadoctor.placement.examination import Examination, printable
 
@@ -180,12 +182,11 @@ def _pool_applied(found: Examination, binder: Binder, subject: str, asked: Evide
 
 def _bind_anyway(found: Examination, binder: Binder) -> tuple[Fix, ...]:
     nodes = binder.nodes or binder.cpu_nodes or tuple(sorted(host_nodes(found.host)))
-    wanted = node_list(nodes)
-    mode = "interleave" if binder.pool or "interleave" in binder.setting else "membind"
+    policy = "interleave" if binder.pool or "interleave" in binder.setting else "bind"
     return (
         Fix("any", "numadoctor syscalls   # in the container: which call is refused"),
-        Fix("docker", f"--cpuset-mems {wanted}", needs_restart=True),
-        Fix("numactl", f"numactl --{mode}={wanted} COMMAND", needs_restart=True),
+        *bind(nodes=nodes, by=("docker",)),
+        *bind(nodes=nodes, policy=policy, by=("numactl",)),
     )
 
 
@@ -264,15 +265,7 @@ def _narrowed(found: Examination, asked: list[tuple[int, Binder]]) -> Iterator[F
 
 def _widen(asked: tuple[int, ...], effective: tuple[int, ...]) -> tuple[Fix, ...]:
     return (
-        Fix("docker", f"--cpuset-mems {node_list(asked)}", needs_restart=True),
-        Fix("podman", f"--cpuset-mems {node_list(asked)}", needs_restart=True),
-        Fix(
-            "kubernetes",
-            "kubelet: memoryManagerPolicy: Static, topologyManagerPolicy: best-effort",
-            needs_root=True,
-            needs_restart=True,
-            persists=True,
-        ),
+        *wider_cpuset(asked),
         Fix(
             "any",
             f"ask for what is allowed: {node_list(effective)}",

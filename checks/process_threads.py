@@ -18,6 +18,7 @@ from numadoctor.model import (
     skip,
     warn,
 )
+from numadoctor.model.binding import bind
 from numadoctor.model.placement import Process, Thread
 from numadoctor.placement.examination import Examination
 
@@ -264,11 +265,7 @@ def _near(found: Examination, process: Process, threads: tuple[Thread, ...]) -> 
         evidence=evidence,
         fixes=(
             Fix("any", f"taskset -a -cp {node_list(cpus)} {process.pid}"),
-            Fix(
-                "numactl",
-                f"numactl --cpunodebind={node_list(home)} --membind={node_list(home)} COMMAND",
-                needs_restart=True,
-            ),
+            *bind(nodes=home, cpu_nodes=home, by=("numactl",)),
         ),
     )
 

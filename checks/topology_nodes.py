@@ -26,6 +26,7 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.binding import bind
 from numadoctor.model.units import amount
 
 from ._topology import (
@@ -351,11 +352,7 @@ def _nearest_memory(topology: Topology, node: Node) -> list[int]:
 
 
 def _memory_fixes(host: "Host", near: list[int]) -> list[Fix]:
-    fixes = []
-    if near:
-        ids = parsers.format_list(near)
-        text = f"numactl --cpunodebind={ids} --membind={ids} COMMAND"
-        fixes.append(Fix("numactl", text, needs_restart=True))
+    fixes = bind(nodes=near, cpu_nodes=near, by=("numactl",)) if near else ()
     dimms = (
         "put DIMMs into this socket's slots, the same in each channel; or, if that cannot be, "
         "switch on node interleaving, which makes the machine one node"

@@ -12,16 +12,13 @@ from numadoctor.allocator.prefault import PrefaultError
 from numadoctor.host import Host
 from numadoctor.kernel.nodemask import to_text
 from numadoctor.model import Evidence, Finding, Fix, fail, info, warn
+from numadoctor.model.binding import cpuset
 from numadoctor.model.units import amount
 
 if TYPE_CHECKING:
     from numadoctor.allocator.pool import Pool
 
-CPUSET_FIXES = (
-    Fix("docker", "--cpuset-mems=NODES", needs_restart=True),
-    Fix("systemd", "AllowedMemoryNodes=NODES", needs_root=True, needs_restart=True, persists=True),
-)
-
+CPUSET_FIXES = cpuset(nodes="NODES")
 
 FILTER_FIXES = (Fix("any", "numadoctor syscalls names the filter and the line to change"),)
 

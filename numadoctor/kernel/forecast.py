@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from numadoctor.kernel.nodemask import to_text
 from numadoctor.model import Fix
+from numadoctor.model.binding import cpuset
 
 
 class BindForecast(NamedTuple):
@@ -60,7 +61,7 @@ def predict_bind(
     facts = f"Asked for node {to_text(asked)}; Mems_allowed_list is {to_text(allowed)}"
     if without_memory:
         facts += f"; no memory on node {to_text(without_memory)}"
-    fixes = _wider_cpuset(asked) if not_allowed else ()
+    fixes = wider_cpuset(asked) if not_allowed else ()
     if not effective:
         because = f"{facts}: no node is left, and the call answers EINVAL."
         return BindForecast(asked, (), not_allowed, without_memory, "EINVAL", because, fixes)
@@ -69,19 +70,10 @@ def predict_bind(
     return BindForecast(asked, effective, not_allowed, without_memory, None, because, fixes)
 
 
-def _wider_cpuset(nodes: tuple[int, ...]) -> tuple[Fix, ...]:
-    listed = to_text(nodes)
+def wider_cpuset(nodes: Iterable[int]) -> tuple[Fix, ...]:
+    """How the cpuset of a process gets these memory nodes."""
     return (
-        Fix("docker", f"--cpuset-mems {listed}", needs_restart=True),
-        Fix("podman", f"--cpuset-mems {listed}", needs_restart=True),
-        # Compose has a key for CPUs (cpuset) and none for nodes.
-        Fix("compose", f"after up: docker update --cpuset-mems {listed} CONTAINER"),
-        Fix(
-            "systemd",
-            f"systemctl set-property UNIT AllowedMemoryNodes={listed}",
-            needs_root=True,
-            persists=True,
-        ),
+        *cpuset(nodes=nodes),
         Fix(
             "kubernetes",
             "memoryManagerPolicy: None\n"

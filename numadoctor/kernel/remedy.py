@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from numadoctor.model import Fix
+from numadoctor.model.binding import cpuset, unit_lines
 
 _CONTAINERS: Final = ("docker", "podman", "compose", "kubernetes")
 
@@ -25,12 +26,6 @@ _CAPABILITY_OPTION: Final = {
     "podman": "--cap-add SYS_NICE",
     "compose": "cap_add: [SYS_NICE]",
     "kubernetes": 'securityContext:\n  capabilities: {add: ["SYS_NICE"]}',
-}
-_CPUSET_OPTION: Final = {
-    "docker": "--cpuset-mems NODES",
-    "podman": "--cpuset-mems NODES",
-    # Compose has a key for CPUs (cpuset) and none for nodes.
-    "compose": "docker update --cpuset-mems NODES CONTAINER\n# after create, before start",
 }
 
 
@@ -116,7 +111,9 @@ def unit_bound() -> Fix:
     """A unit's policy: systemd sets it before it installs the unit's filter (systemd.exec(5))."""
     return Fix(
         "systemd",
-        "systemctl edit UNIT\n# to start it bound:\n[Service]\nNUMAPolicy=bind\nNUMAMask=NODES",
+        "\n".join(
+            ["systemctl edit UNIT", "# to start it bound:", "[Service]", *unit_lines(nodes="NODES")]
+        ),
         needs_root=True,
         needs_restart=True,
         persists=True,
@@ -136,12 +133,12 @@ def start_bound(*, policy_works: bool) -> tuple[Fix, ...]:
         )
     return tuple(
         Fix(
-            launcher,
-            f"{option}\n# started bound, the process has no pages to be moved",
-            False,
-            True,
+            fix.launcher,
+            f"{fix.text}\n# started bound, the process has no pages to be moved",
+            needs_restart=True,
         )
-        for launcher, option in _CPUSET_OPTION.items()
+        for fix in cpuset(nodes="NODES")
+        if fix.launcher in _CONTAINERS
     )
 
 

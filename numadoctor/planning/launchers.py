@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 
 from numadoctor.kernel.nodemask import to_text
+from numadoctor.model import binding
 from numadoctor.model.plan import PoolPolicy, Snippet
 from numadoctor.planning import engines
 from numadoctor.planning.starting import (
@@ -58,29 +59,19 @@ def _taskset(start: Start) -> Snippet:
     return Snippet("taskset", text, (_FIRST_TOUCH,))
 
 
-_SYSTEMD_POLICIES = {
-    PoolPolicy.LOCAL: "local",
-    PoolPolicy.PREFERRED: "preferred",
-    PoolPolicy.BIND: "bind",
-    PoolPolicy.INTERLEAVE: "interleave",
-}
-
-
 def _systemd(start: Start) -> Snippet:
     policy = start.instance.policy or PoolPolicy.LOCAL
     notes = list(_policy_notes(start))
     several = len(start.instance.nodes or ()) > 1
     lines = ["[Service]"]
     lines += [f'Environment="{name}={value}"' for name, value in environment(start).items()]
-    lines.append(f"CPUAffinity={start.cpus.replace(',', ' ')}")
     command = start.command
-    if policy not in _SYSTEMD_POLICIES or (policy is PoolPolicy.PREFERRED and several):
+    if policy is PoolPolicy.WEIGHTED or (policy is PoolPolicy.PREFERRED and several):
         notes.append("systemd has no word for this policy: numactl sets it.")
+        lines += binding.unit_lines(start.cpus)
         command = f"/usr/bin/numactl {numactl_options(start.instance, cpus=False)} {start.command}"
     else:
-        lines.append(f"NUMAPolicy={_SYSTEMD_POLICIES[policy]}")
-        if policy is not PoolPolicy.LOCAL:
-            lines.append(f"NUMAMask={start.nodes}")
+        lines += binding.unit_lines(start.cpus, start.nodes, policy.value)
     lines += ["LimitMEMLOCK=infinity", f"ExecStart={command}"]
     return Snippet("systemd", "\n".join(lines), tuple(notes))
 
@@ -117,9 +108,7 @@ def _docker(start: Start) -> Snippet:
     elif start.gpus:
         words.append(f"--gpus '\"device={names}\"'")
         notes.append("Inside, the GPUs are numbered from 0.")
-    words.append(f"--cpuset-cpus {start.cpus}")
-    if not _spills(start):
-        words.append(f"--cpuset-mems {start.nodes}")
+    words += binding.docker_options(start.cpus, "" if _spills(start) else start.nodes)
     if _needs_calls(start):
         words.append("--cap-add SYS_NICE")
         notes.append(
@@ -141,7 +130,7 @@ def _compose(start: Start) -> Snippet:
         "services:",
         f"  {_yaml_name(start.instance.name)}:",
         "    image: IMAGE",
-        f'    cpuset: "{start.cpus}"',
+        f"    {binding.compose_line(start.cpus)}",
         "    cap_add: [SYS_NICE]",
         f"    shm_size: {_shm_size(start)}b",
         "    ulimits: {memlock: -1}",
@@ -181,14 +170,11 @@ def _kubernetes(start: Start) -> Snippet:
     if start.gpus:
         resource = {AMD: "amd.com/gpu", NVIDIA: "nvidia.com/gpu"}.get(start.vendor, "gpu")
         limits.append(f"{resource}: {len(start.gpus)}")
-    policy = "single-numa-node" if one else "restricted"
     lines = [
         "# kubelet configuration of the machine",
-        "cpuManagerPolicy: static",
+        *binding.kubelet_lines(one_node=one),
         'cpuManagerPolicyOptions: {full-pcpus-only: "true"}',
-        f"topologyManagerPolicy: {policy}",
         "topologyManagerScope: pod",
-        "memoryManagerPolicy: Static",
         *([f'reservedSystemCPUs: "{to_text(start.kept)}"'] if start.kept else []),
         "# the container; requests equal to limits (Guaranteed)",
         "resources:",
@@ -216,12 +202,11 @@ def _slurm(start: Start) -> Snippet:
         words.append(f"--gpus-per-task={len(start.gpus)}")
     if start.gpus and all(gpu.number >= 0 for gpu in start.gpus):
         words.append(f"--gpu-bind=mask_gpu:{_mask(gpu.number for gpu in start.gpus)}")
-    words.append(f"--cpu-bind=mask_cpu:{_mask(start.instance.cpus or ())}")
     policy = start.instance.policy or PoolPolicy.LOCAL
+    bound = (start.instance.nodes or ()) if policy is PoolPolicy.BIND else ()
+    words += binding.srun_options(start.instance.cpus or (), bound)
     command, notes = start.command, list(_policy_notes(start))
-    if policy is PoolPolicy.BIND:
-        words.append(f"--mem-bind=mask_mem:{_mask(start.instance.nodes or ())}")
-    elif policy is not PoolPolicy.LOCAL:
+    if policy not in (PoolPolicy.BIND, PoolPolicy.LOCAL):
         command = f"numactl {numactl_options(start.instance, cpus=False)} {start.command}"
         notes.append("srun binds or prefers and has no interleave: numactl sets the policy.")
     notes.append(

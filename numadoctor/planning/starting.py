@@ -4,7 +4,8 @@ import shlex
 from typing import NamedTuple
 
 from numadoctor.kernel.nodemask import to_text
-from numadoctor.model.plan import Instance, PlannedGpu, PoolBacking, PoolPolicy
+from numadoctor.model import binding
+from numadoctor.model.plan import Instance, PlannedGpu, PoolBacking
 
 NVIDIA, AMD = "NVIDIA", "AMD"
 
@@ -83,18 +84,11 @@ def shell(variables: dict[str, str]) -> str:
 
 def numactl_options(instance: Instance, *, cpus: bool = True) -> str:
     """The options of numactl for the CPUs and the policy; empty where there is nothing to set."""
-    policy, nodes = instance.policy, to_text(instance.nodes or ())
+    on, nodes = (instance.cpus or ()) if cpus else (), instance.nodes or ()
+    if instance.policy is None:
+        return binding.numactl_options(on)
+    policy = instance.policy.value
     # --preferred takes one node; several are a policy of their own (Linux 5.15).
-    preferred = "--preferred-many" if len(instance.nodes or ()) > 1 else "--preferred"
-    option = {
-        PoolPolicy.BIND: "--membind",
-        PoolPolicy.INTERLEAVE: "--interleave",
-        PoolPolicy.WEIGHTED: "--weighted-interleave",
-        PoolPolicy.PREFERRED: preferred,
-    }.get(policy or PoolPolicy.LOCAL)
-    words = [f"--physcpubind={to_text(instance.cpus)}"] if cpus and instance.cpus else []
-    if option and nodes:
-        words.append(f"{option}={nodes}")
-    elif policy is PoolPolicy.LOCAL:
-        words.append("--localalloc")
-    return " ".join(words)
+    if policy == "preferred" and len(nodes) > 1:
+        policy = "preferred-many"
+    return binding.numactl_options(on, nodes, policy)
