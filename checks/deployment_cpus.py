@@ -28,6 +28,7 @@ from numadoctor.model import (
     passed,
     warn,
 )
+from numadoctor.model.binding import compose_update, docker_options, unit_lines
 
 from ._deployment import (
     CONTAINERS,
@@ -162,7 +163,7 @@ def _unit_bound(host: "Host | None", document: Document) -> Iterator[Finding]:
 
 
 def _unit_fix(policy: str, nodes: str) -> Fix:
-    text = f"[Service]\nNUMAPolicy={policy}\nNUMAMask={nodes}"
+    text = "\n".join(["[Service]", *unit_lines(nodes=nodes, policy=policy)])
     return Fix("systemd", text, needs_root=True, needs_restart=True, persists=True)
 
 
@@ -195,16 +196,10 @@ def _bind_memory(workload: Workload, first: Binding, nodes: str) -> list[Fix]:
     if first.by == "taskset":
         return [Fix("numactl", f"numactl --membind={nodes} …\n# in front of it", False, True)]
     if workload.launcher in ("docker", "podman"):
-        return [edit(workload, f"--cpuset-mems {nodes}", f"in {workload.name}")]
+        return [edit(workload, " ".join(docker_options(nodes=nodes)), f"in {workload.name}")]
     if workload.launcher == "quadlet":
         return [edit(workload, f"PodmanArgs=--cpuset-mems={nodes}")]
-    return [
-        edit(
-            workload,
-            f"docker update --cpuset-mems {nodes} CONTAINER",
-            "after create, before start; Compose has no key for it",
-        )
-    ]
+    return [edit(workload, compose_update(nodes))]
 
 
 @check(
