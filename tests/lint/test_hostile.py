@@ -24,7 +24,8 @@ MACHINE = Host(open_root("sample:two-socket"))
 NAMES = (
     "compose.yaml", "pod.json", "vllm.service", "vllm.service.d/a.conf", "engine.container",
     "sysctl.d/a.conf", "modprobe.d/a.conf", "grub", "boot.cmdline", "gres.conf", "slurm.conf",
-    "topo.xml", "run.sh", "job.sbatch", "noending",
+    "topo.xml", "run.sh", "job.sbatch", "noending", "devcontainer.json", "kubelet.service",
+    "default/kubelet", "a.env", "kustomization.yaml", "kubelet.conf.d/a.conf", "llm.slice",
 )  # fmt: skip
 
 
@@ -61,7 +62,8 @@ PARTS = st.sampled_from(
      "numactl", "--membind=", "docker run", "services", "apiVersion: v1\nkind: Pod\n", "command",
      "[Service]", "ExecStart=", "CPUAffinity=", "SystemCallFilter=", "~@resources", "\x00",
      "\ud7ff", "é", "--tp", "containers", "limits", "null", "~", "1e999", "<cpu numaid='0'", "/>",
-     "Cores="]
+     "Cores=", "extends: ", "include: ", "file: ", "!reset ", "!override ", "/usr/bin/kubelet ",
+     "--reserved-memory=", "A=(", "${A[@]}", "EnvironmentFile=", "Slice=llm.slice\n", "//", "/*"]
 )  # fmt: skip
 
 
@@ -91,6 +93,36 @@ def test_examples_with_faults(file: tuple[str, str], chance: random.Random, part
         assert crashes(lint({name: data}, machine)) == []
 
 
+TOGETHER = {
+    "compose.yaml": "include: [inner.yaml]\nservices:\n  e: {extends: {file: base.yml, service: b},"
+    " cpuset: 0-7, cap_add: !reset [], environment: [A=1]}\n  f: {extends: e, command: x}\n",
+    "compose.override.yaml": "services: {e: {ulimits: {memlock: -1}, environment: {A: 2}}}\n",
+    "base.yml": "services: {b: {image: vllm, ulimits: {memlock: {soft: 1}}, devices: [/dev/x]}}\n",
+    "inner.yaml": "include: [compose.yaml]\nservices: {e: {image: y}, g: {image: z}}\n",
+    "devcontainer.json": '{"dockerComposeFile": ["compose.yaml", "base.yml"]} // x\n',
+    "kubelet.service": "[Service]\nEnvironmentFile=/etc/default/kubelet\nSlice=llm.slice\n"
+    "ExecStart=/usr/bin/kubelet --config=/kubelet.yaml --config-dir=/kubelet.conf.d $ARGS\n",
+    "etc/default/kubelet": "ARGS='--cpu-manager-policy=static --reserved-memory=0:memory=1Gi'\n",
+    "kubelet.yaml": "apiVersion: k/v1\nkind: KubeletConfiguration\nkubeReserved: {cpu: 1}\n",
+    "kubelet.conf.d/a.conf": "apiVersion: k/v1\nkind: KubeletConfiguration\nkubeReserved: null\n",
+    "llm.slice": "[Slice]\nAllowedMemoryNodes=0\n",
+}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.randoms(use_true_random=False), st.lists(PARTS, min_size=1, max_size=3))
+def test_files_that_belong_together_with_faults(chance: random.Random, parts: list[str]) -> None:
+    files = dict(TOGETHER)
+    for part in parts:
+        name = chance.choice(sorted(files))
+        text = files[name]
+        begin = chance.randint(0, len(text))
+        end = min(len(text), begin + chance.randint(0, 9))
+        files[name] = text[:begin] + chance.choice(["", part, part + "\n"]) + text[end:]
+    data = {name: text.encode("utf-8", "replace") for name, text in files.items()}
+    assert crashes(lint(data, MACHINE)) == []
+
+
 @pytest.mark.parametrize(
     "value", ["[]", "{}", "[[x]]", "{a: b}", "null", "''", "3", "true", "|\n  x", "'a b \"'", "- -"]
 )
@@ -100,7 +132,7 @@ def test_values_of_any_type(value: str) -> None:
         "services: {s: {image: i, %s: %s}}\n": (
             "image", "command", "entrypoint", "environment", "cap_add", "cap_drop", "privileged",
             "security_opt", "cpuset", "shm_size", "ipc", "ulimits", "deploy", "devices", "gpus",
-            "runtime", "tmpfs",
+            "runtime", "tmpfs", "extends", "labels", "volumes",
         ),
         "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  containers: "
         "[{name: c, image: vllm, %s: %s}]\n": (
@@ -113,6 +145,13 @@ def test_values_of_any_type(value: str) -> None:
             "cpuManagerPolicy", "memoryManagerPolicy", "reservedMemory", "kubeReserved",
             "evictionHard", "topologyManagerPolicy", "topologyManagerPolicyOptions",
         ),
+        "services: {s: {image: %s}}\ninclude: %s\n": ("x",),
+        "apiVersion: v1\nkind: Pod\nspec: {resourceClaims: [{%s: %s}], containers: [{name: vllm,"
+        " resources: {claims: [{name: a}]}}]}\n": ("name",),
+        "apiVersion: kubeadm/v1beta4\nkind: JoinConfiguration\nnodeRegistration: {%s: %s}\n": (
+            "kubeletExtraArgs",
+        ),
+        "apiVersion: ray.io/v1\nkind: RayCluster\nspec: {%s: %s}\n": ("headGroupSpec",),
         '{"defaultAction": "SCMP_ACT_ERRNO", "%s": %s}\n': (
             "syscalls", "archMap", "defaultErrnoRet",
         ),
