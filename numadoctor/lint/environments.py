@@ -1,11 +1,11 @@
 """Environment files made part of the units that name them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from numadoctor.lint.documents import Document
 from numadoctor.lint.nodes import Word
-from numadoctor.lint.recognition import full_path
+from numadoctor.lint.recognition import full_path, nearest
 from numadoctor.lint.units import as_instance
 
 
@@ -24,7 +24,7 @@ def with_environments(documents: Iterable[Document]) -> list[Document]:
         variables: dict[str, Word] = {}
         for setting in document.content.values("EnvironmentFile"):
             path = as_instance(document.content.name, setting.value.text.removeprefix("-"))
-            for found in _named(path, files):
+            for found in nearest(document.file, _named(path, files))[:1]:
                 used.add(id(found))
                 variables.update(found.content)
         if variables:
@@ -36,9 +36,8 @@ def with_environments(documents: Iterable[Document]) -> list[Document]:
     return [d for d in documents if id(d) not in used]
 
 
-def _named(path: str, files: list[Document]) -> Iterator[Document]:
+def _named(path: str, files: list[Document]) -> list[Document]:
     exact = [d for d in files if full_path(d.file).endswith(path)]
     base = path.rpartition("/")[2]
     alike = [d for d in files if base.endswith(".env") and full_path(d.file).endswith(f"/{base}")]
-    if len(exact or alike) == 1:
-        yield (exact or alike)[0]
+    return exact or (alike if len(alike) == 1 else [])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from numadoctor.lint.documents import Document
 from numadoctor.lint.kubelet import as_configuration, flags, with_drop_in, with_flags
 from numadoctor.lint.nodes import Mapping, Refused, Sequence, Word
-from numadoctor.lint.recognition import KUBELET_DROP_IN, full_path
+from numadoctor.lint.recognition import KUBELET_DROP_IN, full_path, nearest
 from numadoctor.lint.shell import Command
 from numadoctor.lint.units import Unit, commands_of_unit
 
@@ -92,14 +92,12 @@ def _parts(
     drop_ins: list[Document],
 ) -> tuple[Document | None, list[Document]]:  # fmt: skip
     """The configuration file of a kubelet, and its drop-ins in their order."""
-    near = [d for d in mains if d.file == document.file] or mains
-    main = near[0] if len(near) == 1 else None
-    if "config" in given:
-        named = given["config"][-1].text
-        exact = [d for d in mains if full_path(d.file).endswith(named)]
-        main = exact[0] if len(exact) == 1 else main
+    named = given["config"][-1].text if "config" in given else ""
+    exact = [d for d in mains if full_path(d.file).endswith(named)]
+    near = nearest(document.file, exact or mains)
     over = []
     if "config-dir" in given:
         folder = given["config-dir"][-1].text.rstrip("/")
         over = [d for d in drop_ins if os.path.dirname(full_path(d.file)).endswith(folder)]
-    return main, sorted(over, key=_base)
+    over = nearest(document.file, over)
+    return near[0] if len(near) == 1 else None, sorted(over, key=_base)

@@ -2,8 +2,20 @@
 
 import os
 import re
+from collections.abc import Iterable
+from itertools import takewhile
+from typing import Protocol, TypeVar
 
 from numadoctor.lint.reading import Source, is_shell
+
+
+class HasFile(Protocol):
+    """Whatever comes from a file."""
+
+    file: str
+
+
+Named = TypeVar("Named", bound=HasFile)
 
 UNIT = re.compile(r"\.(service|scope|slice|socket|container)$")
 DROP_IN = re.compile(r"/([^/]+\.(?:service|scope|slice|container)|service)\.d/[^/]+\.conf$")
@@ -52,6 +64,20 @@ _STARTS = re.compile(
 def full_path(path: str) -> str:
     """The path by which names are recognised: absolute, with slashes."""
     return os.path.abspath(path).replace(os.sep, "/")
+
+
+def nearest(path: str, others: Iterable[Named]) -> list[Named]:
+    """Those whose files share the most folders with a path: of the same copy of a machine."""
+    own = full_path(path).split("/")
+
+    def shared(other: Named) -> int:
+        folders = zip(own, full_path(other.file).split("/"), strict=False)
+        return len(list(takewhile(lambda pair: pair[0] == pair[1], folders)))
+
+    by_shared: dict[int, list[Named]] = {}
+    for other in others:
+        by_shared.setdefault(shared(other), []).append(other)
+    return by_shared[max(by_shared)] if by_shared else []
 
 
 def claim_of_name(path: str) -> str:

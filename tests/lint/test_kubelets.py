@@ -145,6 +145,30 @@ def test_environment_files_of_any_unit() -> None:
     assert workload.environ()["HF_HOME"] == "/m"
 
 
+def test_files_of_several_machines_are_kept_apart() -> None:
+    kubelet = "apiVersion: k/v1\nkind: KubeletConfiguration\ncpuManagerPolicy: none\n"
+    unit = (
+        "[Service]\nEnvironmentFile=/etc/default/kubelet\n"
+        "ExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml --config-dir=/k.d $A\n"
+    )
+    files: dict[str, str] = {}
+    for node, policy in (("one", "static"), ("two", "none")):
+        files[f"/{node}/var/lib/kubelet/config.yaml"] = kubelet
+        files[f"/{node}/etc/systemd/system/kubelet.service"] = unit
+        files[f"/{node}/etc/default/kubelet"] = f"A=--cpu-manager-policy={policy}\n"
+        files[f"/{node}/k.d/a.conf"] = kubelet + f"reservedSystemCPUs: {len(node)}-{policy}\n"
+    found = gather([Source(name, text.encode()) for name, text in files.items()], Files())
+    told = {
+        d.file: [d.content.word(n).text for n in ("cpuManagerPolicy", "reservedSystemCPUs")]
+        for d in found.documents
+        if d.kind == "kubelet"
+    }
+    assert told == {
+        "/one/var/lib/kubelet/config.yaml": ["static", "3-static"],
+        "/two/var/lib/kubelet/config.yaml": ["none", "3-none"],
+    }
+
+
 @given(st.lists(st.text(max_size=12), max_size=8))
 def test_any_flags(texts: list[str]) -> None:
     names = ["--reserved-memory=", "--kube-reserved=", "--eviction-hard=", "--cpu-manager-policy"]
