@@ -533,7 +533,7 @@ _MI300X_BUSES = ("05", "26", "46", "65", "85", "a6", "c6", "e5")
 
 
 def _kfd() -> dict[str, str]:
-    """KFD's topology of eight GPUs: nodes 0 and 1 are the sockets."""
+    """KFD's topology of eight GPUs that are all joined: nodes 0 and 1 are the sockets."""
     base = "/sys/class/kfd/kfd/topology/nodes"
     files = {
         f"{base}/{n}/properties": f"cpu_cores_count 16\nsimd_count 0\ncpu_core_id_base {16 * n}"
@@ -543,9 +543,14 @@ def _kfd() -> dict[str, str]:
         at = f"{base}/{n + 2}"
         files[f"{at}/properties"] = (
             f"cpu_cores_count 0\nsimd_count 1216\nlocation_id {int(bus, 16) << 8}\ndomain 0\n"
-            f"drm_render_minor {128 + 8 * n}\nunique_id {0x5C88007C09FD_0000 + n}\nvendor_id 4098"
+            f"drm_render_minor {128 + 8 * n}\nunique_id {0x5C88007C09FD_0000 + n}\nvendor_id 4098\n"
+            f"hive_id {0x4D49333030580001}"
         )
         files[f"{at}/io_links/0/properties"] = f"type 2\nnode_from {n + 2}\nnode_to {n // 4}"
+        for number, peer in enumerate([p for p in range(8) if p != n], 1):
+            files[f"{at}/io_links/{number}/properties"] = (
+                f"type 11\nnode_from {n + 2}\nnode_to {peer + 2}\nweight 15"
+            )
     return files
 
 
@@ -558,8 +563,8 @@ _MI300X = Machine(
     name="mi300x",
     about=(
         "Two sockets (nodes 0 and 1) with four AMD Instinct MI300X each, of the PCI class of",
-        "accelerators (0x1200), each below one switch with a NIC; AMD's driver tells of all eight.",
-        "Everything is set as it should be.",
+        "accelerators (0x1200), each below one switch with a NIC; AMD's driver tells of all eight,",
+        "and that XGMI joins them all. Everything is set as it should be.",
     ),
     packages=(Package(0, "0-7,16-23", 2), Package(1, "8-15,24-31", 2)),
     nodes=(
@@ -589,6 +594,48 @@ _MI300X = Machine(
     ),
     files=_kfd(),
 )  # fmt: skip
+
+# GPUs by bus, and the place of the one that a bridge joins each to.
+_BRIDGED = (("18", 2), ("19", 3), ("3a", 0), ("3b", 1), ("9a", 6), ("9b", 7), ("ba", 4), ("bb", 5))
+
+
+def _bridges() -> dict[str, object]:
+    """What NVML says of GPUs that are joined in pairs, by bridges of twelve NVLinks."""
+    return {
+        "unavailable": None,
+        "driver": "570.86.15",
+        "gpus": [
+            {
+                "index": n, "address": f"0000:{bus}:00.0", "uuid": None, "minor": None,
+                "nodes": [n // 4], "cpus": None, "memory_node": None, "mig": False,
+                "mig_uuids": [], "levels": {},
+                "nvlinks": [f"gpu 0000:{_BRIDGED[peer][0]}:00.0"] * 12, "nvlinks_inactive": 0,
+            }
+            for n, (bus, peer) in enumerate(_BRIDGED)
+        ],
+    }  # fmt: skip
+
+
+_NVLINK_PAIRS = Machine(
+    name="nvlink-pairs",
+    about=(
+        "Two sockets (nodes 0 and 1) with four NVIDIA GPUs each, two below one switch. Bridges of",
+        "twelve NVLinks join them in pairs, but not the two of a switch: 0 and 2, 1 and 3, and so",
+        "on, as NVML tells. Everything is set as it should be.",
+    ),
+    packages=(Package(0, "0-7,16-23", 2), Package(1, "8-15,24-31", 2)),
+    nodes=(
+        Node(0, "0-7,16-23", 512 * _GB, "10 21"),
+        Node(1, "8-15,24-31", 512 * _GB, "21 10"),
+    ),
+    devices=tuple(
+        replace(
+            _gpu(f"0000:{bus}:00.0", f"{_switch(bus)}/0000:{bus[0]}2:0{n % 2}.0", n // 4), group=n
+        )
+        for n, (bus, _) in enumerate(_BRIDGED)
+    ),
+    facts={"nvml": _bridges()},
+)
 
 _VM_UNPLACED = Machine(
     name="vm-unplaced-gpus",
@@ -669,6 +716,7 @@ MACHINES = (
     _GRACE,
     _GRACE_BLACKWELL,
     _MI300X,
+    _NVLINK_PAIRS,
     _VM_UNPLACED,
     _ONE_GPU,
 )

@@ -55,6 +55,29 @@ class PcieLink(NamedTuple):
     port_width: int | None = None
 
 
+class GpuLink(NamedTuple):
+    """What joins two GPUs beside PCI Express.
+
+    :ivar kind: ``NVLink`` or ``XGMI``
+    :ivar number: NVLinks between the two; None for XGMI, whose links no file counts
+    :ivar hops: links in a row on the way; more than 1 only with XGMI
+    """
+
+    kind: str
+    number: int | None = None
+    hops: int = 1
+
+    @property
+    def label(self) -> str:
+        """As ``nvidia-smi topo -m`` and ``rocm-smi --showtopo`` print it: ``NV18``, ``XGMI``."""
+        return self.kind if self.number is None else f"NV{self.number}"
+
+
+def is_link(relation: str) -> bool:
+    """Whether a word for how two GPUs are connected (``GpuLink.label``) is beside PCI Express."""
+    return relation == "XGMI" or (relation.startswith("NV") and relation[2:].isdigit())
+
+
 class Device(NamedTuple):
     """A PCI device that matters for placement.
 

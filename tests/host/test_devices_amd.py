@@ -18,8 +18,8 @@ def gpu(location: int, *, domain: int = 0, minor: int = 128, unique: int = 0) ->
     )
 
 
-def link(to: int, kind: int = 2) -> str:
-    return f"type {kind}\nversion_major 0\nnode_from 2\nnode_to {to}\nweight 20\n"
+def link(to: int, kind: int = 2, weight: int = 20) -> str:
+    return f"type {kind}\nversion_major 0\nnode_from 2\nnode_to {to}\nweight {weight}\n"
 
 
 def host(files: Changes) -> Host:
@@ -33,12 +33,14 @@ def test_the_nodes() -> None:
         "2/properties": gpu(0xC108, domain=1, minor=130, unique=0xDEADBEEF),
         "2/io_links/0/properties": link(1),
         "2/io_links/1/properties": link(3, kind=99),
+        "2/io_links/2/properties": link(4, kind=11, weight=30),
+        "2/p2p_links/0/properties": link(5, kind=11),
         "generation_id": "2",
     }
     assert kfd_nodes(host(files)) == (
         KfdNode(0, 16, "", None, "", ()),
         KfdNode(1, 16, "", None, "", ()),
-        KfdNode(2, 0, "0001:c1:01.0", 130, "00000000deadbeef", (1,)),
+        KfdNode(2, 0, "0001:c1:01.0", 130, "00000000deadbeef", (1, 4), ((4, 2),)),
     )
     # The sparse NUMA ids are those of the kernel, in order.
     assert node_of(host(files), "0001:c1:01.0", NODES) == 8
@@ -63,6 +65,23 @@ def test_the_nodes() -> None:
 )  # fmt: skip
 def test_what_cannot_be_told(files: Changes) -> None:
     assert node_of(host(files), "0000:03:00.0", NODES) is None
+
+
+@pytest.mark.parametrize(
+    ("weight", "hops"),
+    # The weight of a way between partitions, of none told, and of what no driver writes.
+    [(15, 1), (30, 2), (45, 3), (13, 1), (41, 1), (0, 1), (1 << 64, 1)],
+)
+def test_hops(weight: int, hops: int) -> None:
+    files = {"2/properties": gpu(0x300), "2/io_links/0/properties": link(3, 11, weight)}
+    assert kfd_nodes(host(files))[0].xgmi == ((3, hops),)
+
+
+@pytest.mark.parametrize("text", ["", "node_to 3\n", "type 11\n", "junk\n"])
+def test_a_link_that_cannot_be_read(text: str) -> None:
+    files = {"2/properties": gpu(0x300), "2/io_links/0/properties": text}
+    assert kfd_nodes(host(files))[0].unread
+    assert not kfd_nodes(host({"2/properties": gpu(0x300)}))[0].unread
 
 
 @given(st.dictionaries(st.sampled_from(["0", "1", "2", "x"]), st.binary(max_size=60), max_size=4))

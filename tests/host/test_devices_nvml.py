@@ -98,7 +98,7 @@ class Library:
         return {0: 0, 2: 2, 3: 255}[link]
 
     def nvmlDeviceGetNvLinkRemotePciInfo(self, handle: str, link: int) -> Any:
-        return SimpleNamespace(busId="00010000:9A:00.0")
+        return SimpleNamespace(busId="00010000:9A:00.0" if link == 0 else "0000:C1:00.0")
 
 
 def test_what_is_asked_and_how_it_is_kept() -> None:
@@ -114,13 +114,13 @@ def test_what_is_asked_and_how_it_is_kept() -> None:
                 "index": 0, "address": "0000:18:00.0", "uuid": "GPU-gpu0", "minor": 1,
                 "nodes": [1, 64], "cpus": list(range(8)), "memory_node": None, "mig": False,
                 "mig_uuids": [], "levels": {"10000:9a:00.0": "SYS"},
-                "nvlinks": ["gpu 10000:9a:00.0", "switch", "unknown"],
+                "nvlinks": ["gpu 10000:9a:00.0", "switch", "unknown"], "nvlinks_inactive": 1,
             },
             {
                 "index": 1, "address": "10000:9a:00.0", "uuid": "GPU-gpu1", "minor": 0,
                 "nodes": None, "cpus": None, "memory_node": 10, "mig": True,
                 "mig_uuids": ["MIG-mig0", "MIG-mig1"], "levels": {"0000:18:00.0": "SYS"},
-                "nvlinks": [],
+                "nvlinks": [], "nvlinks_inactive": 0,
             },
         ],
     }  # fmt: skip
@@ -161,6 +161,66 @@ def test_an_old_library_lacks_functions() -> None:
 
     told = [(gpu["nodes"], gpu["memory_node"]) for gpu in nvml.gather(Old())["gpus"]]
     assert told == [(None, None), (None, None)]
+
+
+def nvlinks(library: Library) -> list[tuple[Any, Any]]:
+    return [(gpu["nvlinks"], gpu["nvlinks_inactive"]) for gpu in nvml.gather(library)["gpus"]]
+
+
+class Refused(NVMLError):
+    """An error with its number, as the library's have."""
+
+    def __init__(self, value: int) -> None:
+        super().__init__(value)
+        self.value = value
+
+
+@pytest.mark.parametrize("value", [2, 3, 6])
+def test_gaps_between_nvlinks(value: int) -> None:
+    """NVML_ERROR_INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND: no such link."""
+
+    class Gaps(Library):
+        def nvmlDeviceGetNvLinkState(self, handle: str, link: int) -> int:
+            if link not in (2, 9):
+                raise Refused(value)
+            return int(link == 2)
+
+    assert nvlinks(Gaps()) == [(["switch"], 1)] * 2
+
+
+@pytest.mark.parametrize("value", [4, 15, 999])
+def test_nvlinks_that_are_not_told(value: int) -> None:
+    """NVML_ERROR_NO_PERMISSION, _GPU_IS_LOST, _UNKNOWN: not none, but unknown."""
+
+    class Silent(Library):
+        def nvmlDeviceGetNvLinkState(self, handle: str, link: int) -> int:
+            raise Refused(value)
+
+    assert nvlinks(Silent()) == [(None, None)] * 2
+
+
+def test_a_driver_that_does_not_tell_what_an_nvlink_leads_to() -> None:
+    class Old(Library):
+        def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: str, link: int) -> int:
+            raise Refused(3)
+
+    # The address of one of the GPUs tells that it is a GPU; another may be a switch's.
+    assert nvlinks(Old())[0] == (["gpu 10000:9a:00.0", "unknown", "unknown"], 1)
+
+
+def test_numbers_of_errors_are_those_of_the_bindings() -> None:
+    pynvml = pytest.importorskip("pynvml")
+    assert nvml._NOT_THERE == (
+        pynvml.NVML_ERROR_INVALID_ARGUMENT,
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_NOT_FOUND,
+    )
+    assert pynvml.NVMLError(3).value == 3
+    assert {
+        pynvml.NVML_NVLINK_DEVICE_TYPE_GPU: "gpu",
+        pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU: "cpu",
+        pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH: "switch",
+    } == nvml._REMOTE_KINDS
 
 
 def fake_module(folder: Path, text: str) -> None:
@@ -248,7 +308,9 @@ JSON = st.recursive(
 
 
 @given(
-    st.dictionaries(st.sampled_from(["index", "address", "nodes", "mig", "levels", "cpus"]), JSON)
+    st.dictionaries(
+        st.sampled_from(["index", "address", "nodes", "mig", "levels", "cpus", "nvlinks"]), JSON
+    )
 )
 def test_any_recording_is_understood_or_undecided(entry: dict[str, Any]) -> None:
     with contextlib.suppress(Undecided):

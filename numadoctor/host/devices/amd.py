@@ -3,6 +3,9 @@
 Source: drivers/gpu/drm/amd/amdkfd/kfd_topology.c (node_show, iolink_show) and
 kfd_crat.c, which makes a KFD node for each online NUMA node with CPUs, in
 order, and one for each GPU, whose link to a CPU node is to that of its socket.
+Between GPUs of one hive there are XGMI links, in both directions
+(kfd_fill_gpu_xgmi_link_to_gpu). What is below p2p_links is PCI Express through
+the host, of GPUs that share no hive (kfd_dev_create_p2p_links).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +20,12 @@ KFD = "/sys/class/kfd/kfd/topology/nodes"
 
 # HSA_IOLINKTYPE_PCIEXPRESS and HSA_IOLINKTYPE_XGMI (include/uapi and hsakmttypes.h): on an
 # MI300A and on a board with coherent links the way to the CPU is XGMI.
-_TO_CPU = (2, 11)
+_XGMI = 11
+_TO_CPU = (2, _XGMI)
+
+# KFD_CRAT_XGMI_WEIGHT: the weight of one hop. Partitions of GPUs have other weights, that
+# of one hop among them (KFD_CRAT_INTRA_SOCKET_WEIGHT).
+_HOP = 15
 
 
 class KfdNode(NamedTuple):
@@ -28,6 +36,8 @@ class KfdNode(NamedTuple):
     :ivar render_minor: N of /dev/dri/renderDN, or None
     :ivar unique_id: 16 hexadecimal digits, as in ``GPU-...`` of ROCR_VISIBLE_DEVICES, or ""
     :ivar near: the KFD nodes its links lead to
+    :ivar xgmi: KFD nodes that XGMI leads to, with the hops to each; CPUs may be among them
+    :ivar unread: there are links that cannot be read
     """
 
     id: int
@@ -36,6 +46,8 @@ class KfdNode(NamedTuple):
     render_minor: int | None
     unique_id: str
     near: tuple[int, ...]
+    xgmi: tuple[tuple[int, int], ...] = ()
+    unread: bool = False
 
 
 def kfd_nodes(host: Host) -> tuple[KfdNode, ...]:
@@ -50,7 +62,8 @@ def _node(host: Host, number: int) -> KfdNode | None:
     values = _numbers(host, f"{KFD}/{number}/properties")
     if not values:
         return None
-    links = parsers.numbered(attempt(host.list, f"{KFD}/{number}/io_links") or (), "")
+    folder = attempt(lambda path: host.optional(host.list, path) or (), f"{KFD}/{number}/io_links")
+    links = parsers.numbered(folder or (), "")
     ways = [_numbers(host, f"{KFD}/{number}/io_links/{link}/properties") for link in links]
     minor = values.get("drm_render_minor", 0)
     unique = values.get("unique_id", 0)
@@ -63,7 +76,18 @@ def _node(host: Host, number: int) -> KfdNode | None:
         near=tuple(
             way["node_to"] for way in ways if "node_to" in way and way.get("type") in _TO_CPU
         ),
+        xgmi=tuple(
+            (way["node_to"], _hops(way.get("weight", 0)))
+            for way in ways
+            if "node_to" in way and way.get("type") == _XGMI
+        ),
+        unread=folder is None or not all("node_to" in way and "type" in way for way in ways),
     )
+
+
+def _hops(weight: int) -> int:
+    hops, rest = divmod(weight, _HOP)
+    return hops if hops and not rest else 1
 
 
 def _numbers(host: Host, path: str) -> dict[str, int]:

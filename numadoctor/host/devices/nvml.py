@@ -5,12 +5,13 @@ to a driver that may hang, and a crash of it must not be ours.
 
 Source: the NVML API reference (nvmlDeviceGetMemoryAffinity,
 nvmlDeviceGetCpuAffinity, nvmlDeviceGetNumaNodeId, nvmlDeviceGetMinorNumber,
-nvmlDeviceGetTopologyCommonAncestor, nvmlDeviceGetNvLinkRemotePciInfo_v2).
+nvmlDeviceGetTopologyCommonAncestor, nvmlDeviceGetNvLinkState,
+nvmlDeviceGetNvLinkRemoteDeviceType, nvmlDeviceGetNvLinkRemotePciInfo_v2).
 """
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,9 @@ _LEVELS = {0: "X", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 # nvmlIntNvLinkDeviceType_t in nvml.h.
 _REMOTE_KINDS = {0: "gpu", 1: "cpu", 2: "switch"}
 _MOST_NVLINKS = 36
+# NVML_ERROR_INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND: the GPU has no such link. Gaps are
+# possible: which links a board uses is up to its maker.
+_NOT_THERE = (2, 3, 6)
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class NvmlGpu:
     :ivar mig_uuids: those there are
     :ivar levels: address of another GPU to PIX, PXB, PHB, NODE or SYS
     :ivar nvlinks: what each active NVLink leads to: "gpu ADDRESS", "switch", "cpu"
+    :ivar nvlinks_inactive: NVLinks that it has and that are not up
     """
 
     index: int
@@ -54,7 +59,8 @@ class NvmlGpu:
     mig: bool | None = None
     mig_uuids: tuple[str, ...] = ()
     levels: dict[str, str] = field(default_factory=dict)
-    nvlinks: tuple[str, ...] = ()
+    nvlinks: tuple[str, ...] | None = None
+    nvlinks_inactive: int | None = None
 
 
 def read_nvml(host: Host) -> dict[str, NvmlGpu]:
@@ -88,7 +94,8 @@ def _gpu(entry: Any) -> NvmlGpu:
         mig=None if entry.get("mig") is None else bool(entry["mig"]),
         mig_uuids=tuple(map(str, entry.get("mig_uuids") or ())),
         levels={str(key): str(value) for key, value in (entry.get("levels") or {}).items()},
-        nvlinks=tuple(map(str, entry.get("nvlinks") or ())),
+        nvlinks=None if entry.get("nvlinks") is None else tuple(map(str, entry["nvlinks"])),
+        nvlinks_inactive=_number(entry.get("nvlinks_inactive")),
     )
 
 
@@ -206,7 +213,7 @@ def _told(
             if other != address
             and (level := ask_("nvmlDeviceGetTopologyCommonAncestor", far)) in _LEVELS
         },
-        "nvlinks": _nvlinks(ask_),
+        **_nvlinks(library, handle, [other for _, other in others]),
     }
 
 
@@ -219,19 +226,35 @@ def _mig_uuids(library: Any, handle: Any) -> list[str]:
     return [uuid for uuid in uuids if uuid]
 
 
-def _nvlinks(ask_: Callable[..., Any]) -> list[str]:
-    found = []
+def _nvlinks(library: Any, handle: Any, addresses: Sequence[str]) -> dict[str, Any]:
+    """What each NVLink leads to, and how many are not up; None where NVML does not tell."""
+    found: list[str] = []
+    inactive = 0
     for link in range(_MOST_NVLINKS):
-        state = ask_("nvmlDeviceGetNvLinkState", link)
-        if state is None:
-            break
-        if not state:
-            continue
-        kind = _REMOTE_KINDS.get(ask_("nvmlDeviceGetNvLinkRemoteDeviceType", link), "unknown")
-        remote = ask_("nvmlDeviceGetNvLinkRemotePciInfo", link) if kind == "gpu" else None
-        address = f" {parsers.parse_bus_id(_text(remote.busId) or '')}" if remote else ""
-        found.append(f"{kind}{address}")
-    return found
+        try:
+            state = library.nvmlDeviceGetNvLinkState(handle, link)
+        except AttributeError:
+            return {"nvlinks": None, "nvlinks_inactive": None}
+        except library.NVMLError as error:
+            if getattr(error, "value", _NOT_THERE[0]) in _NOT_THERE:
+                continue
+            return {"nvlinks": None, "nvlinks_inactive": None}
+        if state:
+            found.append(_remote(library, handle, link, addresses))
+        else:
+            inactive += 1
+    return {"nvlinks": found, "nvlinks_inactive": inactive}
+
+
+def _remote(library: Any, handle: Any, link: int, addresses: Sequence[str]) -> str:
+    told = _try(library, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+    kind = _REMOTE_KINDS.get(told, "unknown")
+    if kind not in ("gpu", "unknown"):
+        return kind
+    remote = _try(library, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
+    address = parsers.parse_bus_id(_text(remote.busId) or "") if remote else ""
+    # Drivers that do not tell the kind tell the address all the same.
+    return f"gpu {address}" if address and (kind == "gpu" or address in addresses) else kind
 
 
 def _try(library: Any, name: str, *arguments: Any) -> Any:
