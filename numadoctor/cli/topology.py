@@ -34,8 +34,10 @@ def command(
     if files:
         topology, name, code = _from_files(files, sysroot)
     else:
+        from numadoctor.host.devices.links import with_links
+
         host = open_host(sysroot)
-        topology, name, code = host.topology, host.name, ExitCode.OK
+        topology, name, code = with_links(host), host.name, ExitCode.OK
 
     def render(format_: str, on_stdout: bool) -> str:
         if format_ == "json":
@@ -76,8 +78,10 @@ def _from_files(files: tuple[str, ...], sysroot: str | None) -> tuple[Topology, 
     code = ExitCode.INCOMPLETE if refused else ExitCode.OK
     if sysroot is None:
         return merge(given), ", ".join(one.file for one in given), code
+    from numadoctor.host.devices.links import with_links
+
     host = open_host(sysroot)
-    return merge(given, host.topology), host.name, code
+    return merge(given, with_links(host)), host.name, code
 
 
 def _printable(text: str) -> str:

@@ -6,6 +6,7 @@ from numadoctor.evidence.pasted import Pasted, PastedDevice
 from numadoctor.host.devices import PCI
 from numadoctor.host.devices.vendors import vendor_name
 from numadoctor.model import Device, Distance, Node, Remark, Status, Step, Topology, distance
+from numadoctor.model.device import is_link
 from numadoctor.model.units import id_list
 
 # What nvidia-smi calls the connections that stay within a node, nearest first.
@@ -24,8 +25,8 @@ class Devices:
         self.host = host
         self.known: dict[str, Device] = {d.address: d for d in host.devices} if host else {}
         self.near: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None, str]] = {}
-        self.relations: dict[tuple[str, str], str] = {}
-        self.tellers: dict[tuple[str, str], str] = {}
+        self.relations: dict[tuple[str, str], str] = dict(host.relations) if host else {}
+        self.tellers: dict[tuple[str, str], str] = dict.fromkeys(self.relations, "the driver")
         self.remarks: list[Remark] = []
 
     def take(self, file: str, pasted: Pasted) -> None:
@@ -40,7 +41,14 @@ class Devices:
                 self._relate(file, pasted, (places[one], places[other]), relation)
 
     def _relate(self, file: str, pasted: Pasted, pair: tuple[str, str], relation: str) -> None:
-        before = self.relations.setdefault(pair, relation)
+        before = self.relations.get(pair, relation)
+        # `topo -mp` tells the way over PCI of GPUs that NVLink joins too: no contradiction.
+        if is_link(before) and relation in Distance.__members__:
+            return
+        if is_link(relation) and before in Distance.__members__:
+            before = relation
+            self.tellers[pair] = pasted.format
+        self.relations[pair] = before
         self.tellers.setdefault(pair, pasted.format)
         if before != relation and pair[0] < pair[1]:
             text = f"{pasted.format} says that {pair[0]} and {pair[1]} are {relation}"

@@ -12,6 +12,7 @@ from numadoctor.evidence.pasted import Pasted, PastedNode
 from numadoctor.evidence.recognise import Refusal
 from numadoctor.host.topology import classify
 from numadoctor.model import Allowed, Node, NodeKind, Remark, Source, Status, Topology
+from numadoctor.model.device import is_link
 from numadoctor.model.units import amount, id_list
 
 # A kubelet writes one for every subset of the nodes.
@@ -66,6 +67,7 @@ def merge(given: Sequence[Given], host: Topology | None = None) -> Topology:
             relations=devices.relations,
             remarks=tuple(remarks),
             sources=sources,
+            unknown_links=_still_unknown(host, devices),
         )
     cpus = {cpu for node in told for cpu in node.cpus}
     online = next((pasted.online for _, pasted in parts if pasted.online), tuple(sorted(cpus)))
@@ -86,6 +88,13 @@ def merge(given: Sequence[Given], host: Topology | None = None) -> Topology:
 def _refusal(file: str, refusal: Refusal) -> Remark:
     text = f"{refusal.format} is not believed: {refusal.reason}"
     return Remark(f"{file}:{refusal.line}", text, Status.UNKNOWN)
+
+
+def _still_unknown(host: Topology, devices: Devices) -> dict[str, str]:
+    """Kinds of links that the host does not tell, and no pasted output has either."""
+    words = {relation for relation in devices.relations.values() if is_link(relation)}
+    told = {"XGMI" if word == "XGMI" else "NVLink" for word in words}
+    return {kind: why for kind, why in host.unknown_links.items() if kind not in told}
 
 
 def _hint_remarks(parts: Iterable[tuple[str, Pasted]], nodes: Sequence[Node]) -> list[Remark]:

@@ -141,8 +141,9 @@ class Topology(NamedTuple):
     :ivar nodes: online nodes by ascending id
     :ivar possible_nodes: ids the kernel could bring online, or None
     :ivar tiers: tier id to the nodes in it, fastest (lowest id) first; empty if not exposed
-    :ivar relations: addresses of two devices to how a vendor's tool says that they are
-        connected (``NV18``, ``XGMI``, ``PIX``), both ways
+    :ivar relations: addresses of two devices to how a vendor's tool or driver says that they
+        are connected (``NV18``, ``XGMI``, ``PIX``), both ways
+    :ivar unknown_links: ``NVLink`` or ``XGMI`` to why it is unknown which GPUs it joins
     :ivar sources: the pasted outputs it was drawn from, beside the host or without one
     """
 
@@ -158,6 +159,7 @@ class Topology(NamedTuple):
     remarks: tuple[Remark, ...] = ()
     relations: Mapping[tuple[str, str], str] = {}
     sources: tuple[Source, ...] = ()
+    unknown_links: Mapping[str, str] = {}
 
     def node(self, node_id: int) -> Node | None:
         """The node with that id, or None."""

@@ -1,6 +1,7 @@
 """How devices are connected, as words: what the text and the picture of a topology share."""
 
 from numadoctor.model import Device, Distance, Topology, distance
+from numadoctor.model.device import is_link
 
 # Nearest first.
 WORDS = {
@@ -30,7 +31,12 @@ def connection(topology: Topology, one: Device, other: Device) -> str:
 
 def word(relation: str) -> str:
     """The key of WORDS that explains ``relation``: NV18 is ``NV#``."""
-    return "NV#" if relation.startswith("NV") and relation[2:].isdigit() else relation
+    return "NV#" if relation != "XGMI" and is_link(relation) else relation
+
+
+def unknown_links(topology: Topology) -> list[str]:
+    """A sentence for each kind of link of which it is unknown what it joins."""
+    return [f"{kind}: unknown ({reason})" for kind, reason in topology.unknown_links.items()]
 
 
 def short_name(device: Device) -> str:

@@ -187,6 +187,7 @@ def topology_data(topology: Topology, host: str) -> dict[str, Any]:
             for pair, relation in sorted(topology.relations.items())
             if pair[0] < pair[1]
         ],
+        "unknown_links": dict(topology.unknown_links),
         "sources": [{"file": s.file, "line": s.line, "format": s.format} for s in topology.sources],
         "remarks": [
             {"path": r.path, "text": r.text, "status": r.status.value} for r in topology.remarks

@@ -9,7 +9,7 @@ from itertools import combinations
 
 from numadoctor.model import Device, Node, NodeKind, Topology
 from numadoctor.model.units import amount
-from numadoctor.report.connections import COMPUTING, WORDS, short_name
+from numadoctor.report.connections import COMPUTING, WORDS, short_name, unknown_links
 from numadoctor.report.summary import count, cpu_count, device_counts, memory_total
 from numadoctor.report.svg_canvas import Canvas, fitted, width
 from numadoctor.report.svg_layout import (
@@ -261,6 +261,7 @@ def _foot(
     words = {word for matrix in matrices for word in matrix.words}
     legend = [f"{key} {text}" for key, text in WORDS.items() if key in words and key != "X"]
     lines = [" · ".join(legend)] if legend else []
+    lines += unknown_links(topology)
     if topology.sources:
         lines.append("read from " + ", ".join(f"{s.format} ({s.file})" for s in topology.sources))
     if odd := len(topology.remarks):

@@ -10,6 +10,7 @@ from numadoctor.report.connections import (
     by_kind,
     connection,
     short_name,
+    unknown_links,
     word,
 )
 from numadoctor.report.summary import KINDS, count, cpu_count, device_counts, memory_total
@@ -164,6 +165,10 @@ def _connections(topology: Topology, terminal: Terminal) -> list[str]:
     if used:
         told = [f"{key} {text}" for key, text in WORDS.items() if key in used]
         lines += terminal.wrap(terminal.text(f"({', '.join(told)})"), 1, 0)
+    if unknown := unknown_links(topology):
+        lines += [] if used else [""]
+        for text in unknown:
+            lines += terminal.wrap(terminal.text(text), 2, 0)
     return lines
 
 

@@ -113,3 +113,28 @@ def test_what_is_unknown_is_not_none_at_all() -> None:
     )
     assert "distances: unknown" in done.stdout
     assert " 0 CPUs" not in run("--from", "-", "-o", "svg", text=text).stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "number"), [("nvlink-pairs", "NV12", 4), ("mi300x", "XGMI", 28)]
+)
+def test_links_beside_pci(tmp_path: Path, name: str, word: str, number: int) -> None:
+    picture = tmp_path / "x.svg"
+    done = run("--sysroot", f"sample:{name}", "-o", "json", "-o", f"svg={picture}")
+    data = json.loads(done.stdout)
+    validate("topology", data)
+    assert [r["relation"] for r in data["relations"]] == [word] * number
+    assert data["unknown_links"] == {}
+    assert picture.read_text().count(f">{word}<") == 2 * number
+    assert f" {word} " in run("--sysroot", f"sample:{name}").stdout
+
+
+def test_unknown_links_are_told_as_such(tmp_path: Path) -> None:
+    picture = tmp_path / "x.svg"
+    told = "NVLink: unknown (nvidia-ml-py is not installed)"
+    done = run("--sysroot", "sample:two-socket", "-o", "text", "-o", f"svg={picture}")
+    assert told in done.stdout
+    assert told in picture.read_text()
+    data = json.loads(run("--sysroot", "sample:two-socket", "-o", "json").stdout)
+    assert data["unknown_links"] == {"NVLink": "nvidia-ml-py is not installed"}
+    assert data["relations"] == []

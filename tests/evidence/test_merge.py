@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numadoctor.evidence.merge import Given, merge
 from numadoctor.evidence.recognise import recognise
 from numadoctor.host import Host, open_root
+from numadoctor.host.devices.links import with_links
 from numadoctor.model import Device, NodeKind, Status, Step, Topology
 from tests.evidence import pastes
 from tests.evidence.pastes import EIGHT, HWLOC, NCCL
@@ -200,3 +201,49 @@ def test_twice_the_same_is_once(text: str) -> None:
         once.devices,
         once.relations,
     )
+
+
+def linked(name: str) -> Topology:
+    return with_links(Host(open_root(f"sample:{name}")))
+
+
+def test_the_way_over_pci_of_gpus_that_nvlink_joins_is_no_contradiction() -> None:
+    """``nvidia-smi topo -mp`` tells it, in the form of ``topo -m``."""
+    host = linked("nvlink-pairs")
+    gpus = [d.address for d in _gpus(host)]
+    over_pci = {(0, 2): "NODE", (4, 6): "NODE", (0, 1): "PIX"}
+    smi = replace(
+        EIGHT, gpus=8, nics=(), cpus=("0",) * 8, nodes=("0",) * 4 + ("1",) * 4, relations=over_pci
+    )
+    topology = merged(smi.text(), host=host)
+    assert topology.relations[gpus[0], gpus[2]] == "NV12"
+    assert topology.relations[gpus[0], gpus[1]] == "PIX"
+    assert not any(gpus[2] in remark.text and "NODE" in remark.text for remark in topology.remarks)
+
+
+def test_other_numbers_of_nvlinks_are_a_contradiction() -> None:
+    host = linked("nvlink-pairs")
+    gpus = [d.address for d in _gpus(host)]
+    smi = replace(
+        EIGHT, gpus=8, nics=(), cpus=("0",) * 8, nodes=("0",) * 8, relations={(0, 2): "NV4"}
+    )
+    topology = merged(smi.text(), host=host)
+    assert topology.relations[gpus[0], gpus[2]] == "NV12"
+    text = f"says that {gpus[0]} and {gpus[2]} are NV4; what came before says NV12"
+    assert any(text in remark.text for remark in topology.remarks)
+
+
+def test_pcie_where_the_driver_has_xgmi_is_a_contradiction() -> None:
+    host = linked("mi300x")
+    topology = merged(pastes.rocm([0] * 8, ["PCIE"] * 7), host=host)
+    assert set(topology.relations.values()) == {"XGMI"}
+    assert sum("are PCIE; what came before says XGMI" in r.text for r in topology.remarks) == 28
+
+
+def test_pasted_nvlinks_are_told_where_nvml_does_not() -> None:
+    host = linked("two-socket")
+    assert host.unknown_links == {"NVLink": "nvidia-ml-py is not installed"}
+    nodes = tuple(str(d.node) for d in _gpus(host))
+    assert merged(smi_of(host, nodes), host=host).unknown_links == {}
+    plain = merged(NUMACTL, host=host)
+    assert plain.unknown_links == host.unknown_links
