@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from numadoctor.kernel.nodemask import to_text
 from numadoctor.model import Device, distance
-from numadoctor.model.device import Distance, Step
+from numadoctor.model.device import Distance, GpuLink, Step
 from numadoctor.model.plan import Instance, PoolPolicy
 from numadoctor.model.units import amount
 from numadoctor.planning.machine import Machine
@@ -84,7 +84,25 @@ def _gpus(story: Story) -> str:
         reason = ": all on one node"
         if _worst(story.gpus) in (Distance.PIX, Distance.PXB, Distance.PHB):
             reason += ", behind one host bridge"
+    joined, apart = _linked(story)
+    if joined and not apart:
+        words = sorted({link.label for _, _, link in joined})
+        reason += f"{',' if reason else ':'} each joined to each other ({', '.join(words)})"
     return f"{where}{what}{reason}"
+
+
+def _linked(
+    story: Story,
+) -> tuple[list[tuple[Device, Device, GpuLink]], list[tuple[Device, Device]]]:
+    """Pairs of its GPUs that a link beside PCI Express joins, and pairs that none joins."""
+    joined, apart = [], []
+    for at, one in enumerate(story.gpus):
+        for other in story.gpus[at + 1 :]:
+            if link := story.machine.links.between(one, other):
+                joined.append((one, other, link))
+            else:
+                apart.append((one, other))
+    return joined, apart
 
 
 def _derived(story: Story) -> Iterator[str]:
@@ -147,11 +165,28 @@ def _nics(story: Story) -> str:
 
 def given_up(story: Story) -> Iterator[str]:
     """What is less than ideal."""
+    yield from _unjoined(story)
     yield from _spanning(story)
     yield from _remote_memory(story)
     yield from _far_cpus(story)
     yield from _without_nic(story)
     yield from _left_memory(story)
+
+
+def _unjoined(story: Story) -> Iterator[str]:
+    """Pairs without a link, on a machine where others have one."""
+    joined, apart = _linked(story)
+    elsewhere = _linked(story._replace(gpus=story.machine.gpus))[0]
+    if not elsewhere or not apart:
+        return
+    one, other, link = (joined or elsewhere)[0]
+    example = f"{_indices(story, (one, other))} are ({link.label})"
+    pairs = len(apart) + len(joined)
+    if pairs == 1:
+        told = f"{_indices(story, story.gpus)} are not joined by {link.kind}"
+    else:
+        told = f"{len(apart)} of {pairs} pairs of its GPUs are not joined by {link.kind}"
+    yield f"{told}, as {example}: what they exchange goes over PCI Express"
 
 
 def _spanning(story: Story) -> Iterator[str]:
@@ -170,10 +205,13 @@ def _spanning(story: Story) -> Iterator[str]:
         f"no node has {len(story.gpus)} GPUs" if most < len(story.gpus)
         else "the other instances need the rest"
     )  # fmt: skip
-    yield (
-        f"its GPUs are {split} (distance {far}; {because}): what they exchange without NVLink "
-        "or xGMI goes over the link between nodes"
+    joined, apart = _linked(story)
+    effect = (
+        "their host memory, CPUs and NICs are apart, though what they exchange is not"
+        if joined and not apart
+        else "what they exchange without NVLink or xGMI goes over the link between nodes"
     )
+    yield f"its GPUs are {split} (distance {far}; {because}): {effect}"
 
 
 def _remote_memory(story: Story) -> Iterator[str]:

@@ -1,10 +1,11 @@
 """The GPUs of each instance: those that were asked for, or the best division of all."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from numadoctor.model import Device, ParseError
+from numadoctor.model.device import GpuLink
 from numadoctor.model.plan import PoolPolicy
 from numadoctor.planning.machine import Machine
 from numadoctor.planning.partition import GpuClass, Problem, divide
@@ -80,7 +81,7 @@ def _without_gpus(machine: Machine, instances: int) -> Grouping:
 
 
 def _best(machine: Machine, wanted: "Wanted") -> Grouping | None:
-    members = _classes(machine)
+    members = list(_classes(machine))
     with_nic = {nic.node for nic in machine.nics if nic.node is not None}
     classes = tuple(
         GpuClass(
@@ -90,7 +91,7 @@ def _best(machine: Machine, wanted: "Wanted") -> Grouping | None:
             _homes(machine, gpus),
             not machine.nics or node in with_nic,
         )
-        for (node, bridge), gpus in members.items()
+        for node, bridge, gpus in members
     )
     nodes = {one.node for one in classes if one.node is not None}
     unknown = wanted.pool_size * wanted.instances
@@ -103,11 +104,12 @@ def _best(machine: Machine, wanted: "Wanted") -> Grouping | None:
         machine.room_for(wanted.page_size, unknown),
         wanted.pool_size,
         wanted.policy is PoolPolicy.BIND,
+        _links(machine, [gpus for _, _, gpus in members]),
     )
     division = divide(problem)
     if division is None:
         return None
-    left = [list(gpus) for gpus in members.values()]
+    left = [list(gpus) for _, _, gpus in members]
     groups = []
     for counts in division.groups:
         group = []
@@ -121,8 +123,8 @@ def _best(machine: Machine, wanted: "Wanted") -> Grouping | None:
     return Grouping(tuple(groups), homes, division.proven, division.compared)
 
 
-def _classes(machine: Machine) -> dict[tuple[int | None, str], list[Device]]:
-    """GPUs by node and host bridge; a bridge with one GPU is none that could be shared."""
+def _classes(machine: Machine) -> Iterator[tuple[int | None, str, list[Device]]]:
+    """GPUs that are alike, by node and host bridge; one with one GPU is none that is shared."""
     sharing: dict[tuple[int | None, str], list[Device]] = defaultdict(list)
     for gpu in machine.gpus:
         sharing[gpu.node, gpu.path[0] if gpu.path else ""].append(gpu)
@@ -131,4 +133,36 @@ def _classes(machine: Machine) -> dict[tuple[int | None, str], list[Device]]:
         bridge = gpu.path[0] if gpu.path else ""
         alone = len(sharing[gpu.node, bridge]) < 2
         members[gpu.node, "" if alone or gpu.node is None else bridge].append(gpu)
-    return dict(members)
+    for (node, bridge), gpus in members.items():
+        for alike in _alike(machine, gpus):
+            yield node, bridge, alike
+
+
+def _alike(machine: Machine, gpus: Iterable[Device]) -> list[list[Device]]:
+    """Parted into such that have the same links to all others, and so to each other."""
+    parts: list[list[Device]] = []
+    for gpu in gpus:
+        for part in parts:
+            if all(
+                machine.links.between(gpu, other) == machine.links.between(part[0], other)
+                for other in machine.gpus
+                if other not in (gpu, part[0])
+            ):
+                part.append(gpu)
+                break
+        else:
+            parts.append([gpu])
+    return parts
+
+
+def _links(machine: Machine, classes: Sequence[Sequence[Device]]) -> dict[tuple[int, int], int]:
+    """How much weaker than the strongest link the one between GPUs of two classes is."""
+    found: dict[tuple[int, int], GpuLink] = {}
+    for at, ones in enumerate(classes):
+        for to, others in enumerate(classes):
+            pairs = ((one, other) for one in ones for other in others if one is not other)
+            link = next((machine.links.between(*pair) for pair in pairs), None)
+            if link is not None:
+                found[at, to] = link
+    most = max((link.number or 0 for link in found.values()), default=0)
+    return {pair: most - (link.number or 0) + link.hops - 1 for pair, link in found.items()}

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from numadoctor.host import parsers
+from numadoctor.host.devices.links import Links, read_links
 from numadoctor.model import Cpu, Device, Node, NodeKind, ParseError, Topology, Undecided
 from numadoctor.model.units import id_list
 
@@ -54,6 +55,11 @@ class Machine:
         """GPUs that are not among ``gpus``: integrated ones, and those of another model."""
         chosen = set(self.gpus)
         return tuple(d for d in self.topology.devices if d.kind == "gpu" and d not in chosen)
+
+    @cached_property
+    def links(self) -> Links:
+        """What joins the GPUs beside PCI Express."""
+        return read_links(self.host)
 
     def gpu(self, word: str) -> Device:
         """The GPU that a person means: its index, bus id in any form, UUID or DRM node.

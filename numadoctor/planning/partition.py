@@ -1,9 +1,10 @@
 """Chooses which GPUs make up each group: the best of all choices, on up to 16 GPUs.
 
-GPUs that differ in nothing the cost looks at (same node, same host bridge) are
-one class, so that what is enumerated are counts by class and not single GPUs: 8
-GPUs on two nodes give 9 kinds of pairs of nodes instead of 70 sets of four.
-Branches whose best possible outcome is no better than what is found are cut.
+GPUs that differ in nothing the cost looks at (same node, same host bridge, same
+links to all others) are one class, so that what is enumerated are counts by
+class and not single GPUs: 8 GPUs on two nodes give 9 kinds of pairs of nodes
+instead of 70 sets of four. Branches whose best possible outcome is no better
+than what is found are cut.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +45,10 @@ class Problem(NamedTuple):
     :ivar room: memory node to bytes that a pool can have there
     :ivar pool: bytes of the pool of each group
     :ivar strict: a pool that does not fit on its own nodes cannot be had at all
+    :ivar links: of two classes, by their places, or of one with itself, to how much weaker
+        than the strongest link of all the one is that joins their GPUs; symmetric. Pairs that
+        no link joins are not in it; it is empty where nothing is known of links, or there are
+        none
     """
 
     classes: tuple[GpuClass, ...]
@@ -54,14 +59,17 @@ class Problem(NamedTuple):
     room: Mapping[int, int]
     pool: int = 0
     strict: bool = False
+    links: Mapping[tuple[int, int], int] = {}
 
 
 class Cost(NamedTuple):
     """How bad a choice is; compared from the first to the last.
 
     :ivar impossible: bytes of strict pools that cannot be had
+    :ivar unjoined: pairs of GPUs in a group that no link joins
     :ivar spans: nodes in the groups beyond one for each; a GPU of unknown node counts as one
     :ivar distance: of the nodes of the GPUs in a group, added over all pairs
+    :ivar weaker: how much weaker than the strongest the links within the groups are
     :ivar overflow: bytes of pools that do not fit on the nodes of their GPUs
     :ivar crowding: squares of the GPUs that are used on each node, added up
     :ivar bridges: pairs of GPUs in a group that share no host bridge
@@ -69,8 +77,10 @@ class Cost(NamedTuple):
     """
 
     impossible: int
+    unjoined: int
     spans: int
     distance: int
+    weaker: int
     overflow: int
     crowding: int
     bridges: int
@@ -93,8 +103,10 @@ class Division(NamedTuple):
 class _Additive(NamedTuple):
     """The parts of the cost that each group adds by itself."""
 
+    unjoined: int
     spans: int
     distance: int
+    weaker: int
     bridges: int
     no_nic: int
 
@@ -128,19 +140,27 @@ def kinds_of_groups(counts: Sequence[int], size: int) -> Iterator[Counts]:
 
 
 def _additive(problem: Problem, group: Counts) -> _Additive:
-    present = [(one, count) for one, count in zip(problem.classes, group, strict=True) if count]
-    known = {one.node for one, _ in present if one.node is not None}
-    unknown = sum(count for one, count in present if one.node is None)
-    distance = bridges = 0
-    for place, (one, count) in enumerate(present):
-        pairs = count * (count - 1) // 2
-        distance += pairs * _between(problem, one, one)
-        bridges += 0 if one.bridge else pairs
-        for other, more in present[place + 1 :]:
-            distance += count * more * _between(problem, one, other)
-            bridges += count * more
-    no_nic = sum(count for one, count in present if not one.has_nic)
-    return _Additive(max(0, len(known) + unknown - 1), distance, bridges, no_nic)
+    present = [
+        (at, one, count)
+        for at, (one, count) in enumerate(zip(problem.classes, group, strict=True))
+        if count
+    ]
+    known = {one.node for _, one, _ in present if one.node is not None}
+    unknown = sum(count for _, one, count in present if one.node is None)
+    unjoined = distance = weaker = bridges = 0
+    for place, (at, one, count) in enumerate(present):
+        inside = count * (count - 1) // 2
+        others = [(a, other, count * more) for a, other, more in present[place + 1 :]]
+        bridges += (0 if one.bridge else inside) + sum(pairs for _, _, pairs in others)
+        for a, other, pairs in [(at, one, inside), *others]:
+            distance += pairs * _between(problem, one, other)
+            if problem.links:
+                link = problem.links.get((at, a))
+                unjoined += pairs if link is None else 0
+                weaker += pairs * (link or 0)
+    no_nic = sum(count for _, one, count in present if not one.has_nic)
+    spans = max(0, len(known) + unknown - 1)
+    return _Additive(unjoined, spans, distance, weaker, bridges, no_nic)
 
 
 def _between(problem: Problem, one: GpuClass, other: GpuClass) -> int:
@@ -163,8 +183,10 @@ def _cost(problem: Problem, groups: Sequence[Counts], parts: Sequence[_Additive]
             used[one.node] = used.get(one.node, 0) + count
     return Cost(
         overflow if problem.strict else 0,
+        sum(part.unjoined for part in parts),
         sum(part.spans for part in parts),
         sum(part.distance for part in parts),
+        sum(part.weaker for part in parts),
         overflow,
         sum(count * count for count in used.values()),
         sum(part.bridges for part in parts),
@@ -268,6 +290,8 @@ class _Search:
         return partial._replace(
             impossible=overflow if self.problem.strict else 0,
             overflow=overflow,
+            unjoined=partial.unjoined + missing * least.unjoined,
+            weaker=partial.weaker + missing * least.weaker,
             spans=partial.spans + max(missing * least.spans, spanning),
             distance=partial.distance + max(missing * least.distance, apart),
             crowding=max(partial.crowding, self.crowding),
@@ -308,7 +332,7 @@ def greedy(problem: Problem) -> Division:
 
     Each group goes to the node that has just enough GPUs left for it. Where no
     node has enough, the group starts on the node with the most, and takes from
-    the nodes nearest to it.
+    the nodes nearest to it. GPUs that are joined to those it has come first.
     """
     left = [one.number for one in problem.classes]
     groups = []
@@ -330,15 +354,28 @@ def _greedy_group(problem: Problem, left: list[int]) -> Counts:
     else:
         start = max(known, key=lambda node: (known[node], -node), default=None)
 
-    def nearness(place: int) -> tuple[int, int, int]:
+    group = [0] * len(left)
+
+    def apart(place: int) -> int:
+        """Pairs without a link that a GPU adds; of the first one, those that it will."""
+        if not problem.links:
+            return 0
+        if not any(group):
+            joined = sum(have for at, have in enumerate(left) if (place, at) in problem.links)
+            return max(0, problem.size - joined)
+        return sum(have for at, have in enumerate(group) if (place, at) not in problem.links)
+
+    def nearness(place: int) -> tuple[int, int, int, int]:
         one = problem.classes[place]
         if start is None or one.node is None:
-            return problem.far, 1, place
+            return apart(place), problem.far, 1, place
         away = 0 if one.node == start else problem.distances[start, one.node]
-        return away, 0, place
+        return apart(place), away, 0, place
 
-    group, missing = [0] * len(left), problem.size
-    for place in sorted(range(len(left)), key=nearness):
-        group[place] = min(left[place], missing)
-        missing -= group[place]
+    def first(place: int) -> tuple[bool, tuple[int, int, int, int]]:
+        return problem.classes[place].node != start, nearness(place)
+
+    for number in range(problem.size):
+        there = [place for place in range(len(left)) if group[place] < left[place]]
+        group[min(there, key=nearness if number else first)] += 1
     return tuple(group)

@@ -366,6 +366,13 @@ class _Proposer:
                 if len(self.machine.gpus) > MOST_SEARCHED
                 else "Not all choices of GPUs were looked at: a better one may exist."
             )
+        if not grouping.given and 1 < self.gpus < len(self.machine.gpus):
+            links = self.machine.links
+            rest = "those not told of" if links.joined else "all"
+            found += [
+                f"Which GPUs {kind} joins is unknown ({reason}): {rest} were taken as not joined."
+                for kind, reason in links.unknown.items()
+            ]
         used = {gpu for group in grouping.groups for gpu in group}
         if used and (idle := [gpu for gpu in self.machine.gpus if gpu not in used]):
             places = to_text(self.machine.gpus.index(gpu) for gpu in idle)

@@ -323,3 +323,34 @@ def test_what_spills_over_is_no_part_of_the_policy() -> None:
     assert sum(instance["shares"].values()) == 600 << 30
     assert "--preferred=0 " in instance["commands"][0]["text"]
     assert plan_of({"instances": [instance]}).instances[0].nodes == (0,)
+
+
+def test_gpus_that_bridges_join_are_kept_together() -> None:
+    found = planned("--sysroot", "sample:nvlink-pairs", "--instances", "4")
+    groups = [[gpu["index"] for gpu in i["gpu_details"]] for i in found["instances"]]
+    assert groups == [[0, 2], [1, 3], [4, 6], [5, 7]]
+    assert [i["given_up"] for i in found["instances"]] == [[]] * 4
+    assert all("each joined to each other (NV12)" in i["why"][0] for i in found["instances"])
+
+
+def test_links_that_a_group_lacks_are_given_up() -> None:
+    given = ("--group", "0,1", "--group", "2,6", "--group", "3,4,7")
+    found = planned("--sysroot", "sample:nvlink-pairs", *given)
+    lost = [i["given_up"][0] for i in found["instances"]]
+    assert lost[0].startswith("GPUs 0-1 are not joined by NVLink, as GPUs 0,2 are (NV12): ")
+    assert lost[1].startswith("GPUs 2,6 are not joined by NVLink")
+    assert lost[2].startswith("3 of 3 pairs of its GPUs are not joined by NVLink")
+
+
+def test_gpus_that_are_joined_over_nodes() -> None:
+    found = planned("--sysroot", "sample:mi300x", "--instances", "1")
+    (lost,) = found["instances"][0]["given_up"]
+    assert lost.endswith("though what they exchange is not")
+
+
+def test_links_that_are_unknown_are_told_where_groups_are_chosen() -> None:
+    text = "Which GPUs NVLink joins is unknown (nvidia-ml-py is not installed)"
+    base = ("--sysroot", "sample:two-socket")
+    assert any(text in remark for remark in planned(*base, "--instances", "2")["remarks"])
+    for no_choice in (("--instances", "1"), ("--instances", "8"), ("--group", "0,1")):
+        assert not any(text in remark for remark in planned(*base, *no_choice)["remarks"])

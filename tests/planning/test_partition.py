@@ -1,7 +1,7 @@
 """The division of GPUs into groups: against brute force, and on cases with one right answer."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import assume, given
@@ -11,6 +11,7 @@ from numadoctor.planning import partition
 from numadoctor.planning.partition import (
     Cost,
     Counts,
+    Division,
     GpuClass,
     Problem,
     cost,
@@ -61,7 +62,19 @@ def problems(draw: st.DrawFn, most: int = 7) -> Problem:
         room={node: draw(st.integers(0, 100)) for node in NODES},
         pool=draw(st.integers(0, 120)),
         strict=draw(st.booleans()),
+        links=draw(links(len(classes))),
     )
+
+
+@st.composite
+def links(draw: st.DrawFn, classes: int) -> dict[tuple[int, int], int]:
+    """How much weaker than the strongest the links are, of some pairs of classes."""
+    found = {}
+    for at, to in itertools.combinations_with_replacement(range(classes), 2):
+        weaker = draw(st.none() | st.integers(0, 2))
+        if weaker is not None:
+            found[at, to] = found[to, at] = weaker
+    return found
 
 
 def every_division(problem: Problem) -> Iterator[list[Counts]]:
@@ -150,6 +163,87 @@ def test_gpus_on_one_bridge_stay_together() -> None:
     assert set(found.groups) == {(2, 0, 0, 0), (0, 2, 0, 0), (0, 0, 2, 0), (0, 0, 0, 2)}
 
 
+def bridged(*pairs: tuple[int, int]) -> Problem:
+    """Pairs of GPUs on these nodes, each pair joined by a bridge, and by nothing else."""
+    places = [(node, at) for at, pair in enumerate(pairs) for node in pair]
+    classes = tuple(GpuClass(node, "", 1, (node,)) for node, _ in places)
+    joined = {
+        (one, other): 0
+        for one, (_, mine) in enumerate(places)
+        for other, (_, theirs) in enumerate(places)
+        if mine == theirs and one != other
+    }
+    distances = {(0, 1): 21, (1, 0): 21}
+    return Problem(classes, 2, 2, distances, 21, {0: 100, 1: 100}, links=joined)
+
+
+@pytest.mark.parametrize("find", [divide, greedy])
+def test_joined_gpus_stay_together_even_over_nodes(find: Callable[[Problem], Division]) -> None:
+    found = find(bridged((0, 1), (0, 1)))
+    assert found is not None
+    assert set(found.groups) == {(1, 1, 0, 0), (0, 0, 1, 1)}
+    assert (found.cost.unjoined, found.cost.spans) == (0, 2)
+
+
+@pytest.mark.parametrize("find", [divide, greedy])
+def test_groups_larger_than_what_is_joined_keep_to_a_node(
+    find: Callable[[Problem], Division],
+) -> None:
+    found = find(bridged((0, 0), (1, 1), (0, 0), (1, 1))._replace(size=4))
+    assert found is not None
+    assert set(found.groups) == {(1, 1, 0, 0, 1, 1, 0, 0), (0, 0, 1, 1, 0, 0, 1, 1)}
+    assert (found.cost.unjoined, found.cost.spans) == (8, 0)
+
+
+def test_of_joined_gpus_those_with_the_strongest_link() -> None:
+    """A ring of four: strong links on two sides, weak ones on the others."""
+    classes = tuple(GpuClass(0, "", 1, (0,)) for _ in range(4))
+    ring = {(0, 1): 1, (1, 2): 0, (2, 3): 1, (0, 3): 0}
+    ring |= {(b, a): weaker for (a, b), weaker in ring.items()}
+    found = divide(Problem(classes, 2, 2, {}, 21, {0: 100}, links=ring))
+    assert found is not None
+    assert set(found.groups) == {(1, 0, 0, 1), (0, 1, 1, 0)}
+
+
+def cube_mesh(first: int) -> dict[tuple[int, int], int]:
+    """Eight GPUs as in a DGX-1: two quads, in which some links are double, and four double ones."""
+    single = {(0, 1), (0, 2), (1, 3), (2, 3), (4, 5), (4, 6), (5, 7), (6, 7)}
+    double = {(0, 3), (1, 2), (4, 7), (5, 6), (0, 4), (1, 5), (2, 6), (3, 7)}
+    found = {(a + first, b + first): int((a, b) in single) for a, b in single | double}
+    return found | {(b, a): weaker for (a, b), weaker in found.items()}
+
+
+def meshes(number: int, size: int) -> Problem:
+    """Cube meshes, each with a quad on each of two nodes."""
+    classes = tuple(GpuClass(at // 4 % 2, "", 1, (at // 4 % 2,)) for at in range(8 * number))
+    links = {pair: w for at in range(number) for pair, w in cube_mesh(8 * at).items()}
+    distances = {(0, 1): 21, (1, 0): 21}
+    room = {0: 100, 1: 100}
+    return Problem(classes, 8 * number // size, size, distances, 21, room, links=links)
+
+
+@pytest.mark.parametrize(
+    ("size", "groups"),
+    [
+        (2, {(0, 3), (1, 2), (4, 7), (5, 6)}),
+        (4, {(0, 1, 2, 3), (4, 5, 6, 7)}),
+    ],
+)
+def test_a_cube_mesh(size: int, groups: set[tuple[int, ...]]) -> None:
+    found = divide(meshes(1, size))
+    assert found is not None
+    assert {tuple(at for at, n in enumerate(group) if n) for group in found.groups} == groups
+    assert found.cost.unjoined == 0
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_sixteen_gpus_of_two_meshes_are_searched_to_the_end(size: int) -> None:
+    found = divide(meshes(2, size))
+    assert found is not None
+    assert found.proven
+    assert found.cost.unjoined == (24 if size == 8 else 0)
+
+
 def test_a_gpu_of_unknown_node_is_no_neighbour_of_any() -> None:
     classes = (GpuClass(0, "", 2, (0,)), GpuClass(None, "", 2, (0, 1)))
     found = divide(Problem(classes, 2, 2, {}, 40, {0: 100, 1: 100}))
@@ -192,7 +286,7 @@ def test_more_gpus_than_can_be_searched() -> None:
     assert found is not None
     assert not found.proven
     assert sorted(map(max, found.groups)) == [6, 6, 6, 6]
-    assert found.cost == Cost(0, 0, 0, 0, 144, 60, 0)
+    assert found.cost == Cost(0, 0, 0, 0, 0, 0, 144, 60, 0)
 
 
 def test_a_group_that_no_node_holds_takes_from_the_nearest() -> None:
