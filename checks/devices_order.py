@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from numadoctor.engine import Requires, Scope, check
 from numadoctor.host import parsers
+from numadoctor.host.devices.links import read_links
 from numadoctor.model import (
     Device,
     Evidence,
     Finding,
     Fix,
     Target,
-    Undecided,
     info,
     passed,
     skip,
@@ -60,8 +60,8 @@ def tensor_parallel_group(host: "Host", target: Target) -> Iterator[Finding]:
         policy of the engine has no single node to bind to.
 
     When it is harmless
-        Where a switch (NVSwitch, XGMI) links all GPUs and hardly anything passes through
-        host memory. Where no node has as many GPUs as the group needs.
+        Where NVLink or XGMI joins all GPUs of the group and hardly anything passes
+        through host memory. Where no node has as many GPUs as the group needs.
 
     Fix
         Name the GPUs so that consecutive groups are on one node each; the list is the
@@ -139,9 +139,9 @@ def _judge_groups(
         )
     places = [f"{named(group)} on {nodes_text(nodes_of(group))}" for group in split[:2]]
     text = f"{target.subject}: a tensor-parallel group is {' and another '.join(places)}"
-    if all(_all_linked(host, group) for group in split):
+    if kind := _linked(host, split):
         return info(
-            f"{text}, and NVLink joins all GPUs of a group",
+            f"{text}, and {kind} joins all GPUs of a group",
             subject=target.subject,
             cause="Exchanges within the group do not pass through host memory; its threads and "
             "host buffers have no single node all the same.",
@@ -166,19 +166,16 @@ def _judge_groups(
     )
 
 
-def _all_linked(host: "Host", group: Sequence[Device]) -> bool:
-    """Whether NVML says that each GPU of the group reaches each other one by NVLink."""
-    from numadoctor.host.devices.nvml import read_nvml
-
-    try:
-        known = read_nvml(host)
-    except Undecided:
-        return False
-    links = {d.address: known[d.address].nvlinks for d in group if d.address in known}
-    return len(links) == len(group) and all(
-        "switch" in mine or {f"gpu {other}" for other in links if other != address} <= set(mine)
-        for address, mine in links.items()
-    )
+def _linked(host: "Host", groups: Sequence[Sequence[Device]]) -> str:
+    """NVLink or XGMI, where it joins each GPU of each group to each other one of it."""
+    links = read_links(host)
+    found = [
+        links.between(one, other)
+        for group in groups
+        for at, one in enumerate(group)
+        for other in group[at + 1 :]
+    ]
+    return " and ".join(sorted({link.kind for link in found if link})) if all(found) else ""
 
 
 def _order_fixes(
