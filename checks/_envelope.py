@@ -58,9 +58,40 @@ def memory_total(host: "Host") -> int | None:
         return None
 
 
-def huge_page_label(size: int) -> str:
-    """2097152 is ``2MB``, as cgroup files write it (mem_fmt() in mm/hugetlb_cgroup.c)."""
-    for shift, unit in ((30, "GB"), (20, "MB")):
-        if size >= 1 << shift:
-            return f"{size >> shift}{unit}"
-    return f"{size >> 10}KB"
+def memlock_fixes() -> tuple[Fix, ...]:
+    """No limit on locked memory, with each launcher."""
+    return (
+        Fix("docker", "--ulimit memlock=-1", needs_restart=True),
+        Fix("podman", "--ulimit memlock=-1:-1", needs_restart=True),
+        Fix("compose", "ulimits: {memlock: -1}", needs_restart=True, persists=True),
+        Fix(
+            "kubernetes",
+            "securityContext: {capabilities: {add: [IPC_LOCK]}}\n"
+            "# or for all containers of the machine, in containerd's unit: LimitMEMLOCK=infinity",
+            needs_restart=True,
+            persists=True,
+        ),
+        Fix(
+            "systemd",
+            "[Service]\nLimitMEMLOCK=infinity",
+            needs_root=True,
+            needs_restart=True,
+            persists=True,
+        ),
+    )
+
+
+def shm_fixes(size: object) -> tuple[Fix, ...]:
+    """A /dev/shm of ``size`` GiB, with each launcher of containers."""
+    return (
+        Fix("docker", f"--shm-size {size}g", needs_restart=True),
+        Fix("podman", f"--shm-size {size}g", needs_restart=True),
+        Fix("compose", f"shm_size: {size}g", needs_restart=True, persists=True),
+        Fix(
+            "kubernetes",
+            f"volumes: [{{name: shm, emptyDir: {{medium: Memory, sizeLimit: {size}Gi}}}}]\n"
+            "volumeMounts: [{name: shm, mountPath: /dev/shm}]",
+            needs_restart=True,
+            persists=True,
+        ),
+    )

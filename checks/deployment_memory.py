@@ -21,7 +21,7 @@ from numadoctor.model import (
     passed,
     warn,
 )
-from numadoctor.model.units import amount
+from numadoctor.model.units import amount, page_size_folder
 
 from ._deployment import CONTAINERS, edit, for_each, quantity, seen, size, undecided
 
@@ -338,6 +338,6 @@ def _pool(host: "Host", name: str) -> int:
     match = _HUGE.fullmatch(name)
     assert match is not None
     page = int(parse_quantity(match[1]))
-    path = f"/sys/kernel/mm/hugepages/hugepages-{page >> 10}kB/nr_hugepages"
+    path = f"/sys/kernel/mm/hugepages/{page_size_folder(page)}/nr_hugepages"
     found = host.optional(host.integer, path)
     return (found or 0) * page

@@ -19,9 +19,9 @@ from numadoctor.model import (
     passed,
     warn,
 )
-from numadoctor.model.units import amount
+from numadoctor.model.units import amount, page_size_folder, page_size_text
 
-from ._envelope import for_target, huge_page_label, memory_total, mount_line, mounts
+from ._envelope import for_target, memory_total, mount_line, mounts
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -141,7 +141,7 @@ def _huge_pools(host: "Host") -> Iterator[_HugePool]:
         except ParseError:
             continue
         pages = host.integer(f"{folder}/{name}/nr_hugepages")
-        yield _HugePool(size, pages, huge_page_label(size))
+        yield _HugePool(size, pages, f"{page_size_text(size)}B")
 
 
 def _huge_page_limits(host: "Host", target: Target, cgroup: Cgroup) -> Iterator[Finding]:
@@ -162,7 +162,7 @@ def _huge_page_limit(
     subject = f"{target.subject}: {pool.label} pages"
     evidence = (
         host.evidence(path),
-        host.evidence(f"/sys/kernel/mm/hugepages/hugepages-{pool.size >> 10}kB/nr_hugepages"),
+        host.evidence(f"/sys/kernel/mm/hugepages/{page_size_folder(pool.size)}/nr_hugepages"),
     )
     text = (
         f"may use {amount(limit)} of the machine's {amount(pool.total)} in {pool.label} pages "
@@ -205,7 +205,7 @@ def _wants_huge_pages(host: "Host", target: Target) -> Evidence | None:
 
 def _raise_hugetlb(pool: _HugePool, path: str) -> tuple[Fix, ...]:
     gib = amount(pool.total)
-    unit = f"hugepages-{huge_page_label(pool.size).replace('B', 'i')}"
+    unit = f"hugepages-{page_size_text(pool.size)}i"
     return (
         Fix(
             "kubernetes",
@@ -235,7 +235,7 @@ def _memory_limit(host: "Host", target: Target, cgroup: Cgroup) -> Iterator[Find
                 (
                     Fix(
                         "systemd",
-                        "[Service] MemoryHigh=infinity",
+                        "systemctl set-property UNIT MemoryHigh=infinity",
                         needs_root=True,
                         persists=True,
                     ),
@@ -311,6 +311,11 @@ def _raise_memory() -> tuple[Fix, ...]:
             persists=True,
         ),
         Fix("slurm", "sbatch --mem=SIZE (or --mem=0 for all of the node)", needs_restart=True),
-        Fix("systemd", "[Service] MemoryMax=SIZE", needs_root=True, persists=True),
+        Fix(
+            "systemd",
+            "systemctl set-property UNIT MemoryMax=SIZE",
+            needs_root=True,
+            persists=True,
+        ),
         Fix("any", "give the engine a smaller pool", needs_restart=True),
     )

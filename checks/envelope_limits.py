@@ -21,7 +21,15 @@ from numadoctor.model import (
 )
 from numadoctor.model.units import amount
 
-from ._envelope import for_target, memory_total, mount_line, mount_of, mounts
+from ._envelope import (
+    for_target,
+    memlock_fixes,
+    memory_total,
+    mount_line,
+    mount_of,
+    mounts,
+    shm_fixes,
+)
 from ._words import nodes_text
 
 if TYPE_CHECKING:
@@ -156,24 +164,7 @@ def _finite_limit(
 
 def _raise_memlock() -> tuple[Fix, ...]:
     return (
-        Fix("docker", "--ulimit memlock=-1", needs_restart=True),
-        Fix("podman", "--ulimit memlock=-1:-1", needs_restart=True),
-        Fix("compose", "ulimits: {memlock: -1}", needs_restart=True, persists=True),
-        Fix(
-            "kubernetes",
-            "on the node, for containerd: [Service] LimitMEMLOCK=infinity; or for the one "
-            "container securityContext: {capabilities: {add: [IPC_LOCK]}}",
-            needs_root=True,
-            needs_restart=True,
-            persists=True,
-        ),
-        Fix(
-            "systemd",
-            "[Service] LimitMEMLOCK=infinity",
-            needs_root=True,
-            needs_restart=True,
-            persists=True,
-        ),
+        *memlock_fixes(),
         Fix(
             "slurm",
             "slurmd.service: LimitMEMLOCK=infinity\n"
@@ -291,16 +282,7 @@ def _size_shm(host: "Host") -> tuple[Fix, ...]:
     total = memory_total(host)
     size = f"{max(1, (total or 0) // 2 >> 30)}" if total else "SIZE"
     return (
-        Fix("docker", f"--shm-size {size}g", needs_restart=True),
-        Fix("podman", f"--shm-size {size}g", needs_restart=True),
-        Fix("compose", f"shm_size: {size}g", needs_restart=True, persists=True),
-        Fix(
-            "kubernetes",
-            f"volumes: [{{name: shm, emptyDir: {{medium: Memory, sizeLimit: {size}Gi}}}}]\n"
-            "volumeMounts: [{name: shm, mountPath: /dev/shm}]",
-            needs_restart=True,
-            persists=True,
-        ),
+        *shm_fixes(size),
         Fix(
             "systemd",
             f"mount -o remount,size={size}g /dev/shm",
@@ -477,7 +459,7 @@ def _allow_code(name: str, point: str) -> tuple[Fix, ...]:
         Fix("kubernetes", f"mount an emptyDir over {point}", needs_restart=True, persists=True),
         Fix(
             "systemd",
-            f"[Service] ExecPaths={point}, if NoExecPaths= is what set it",
+            f"[Service]\nExecPaths={point}\n# if NoExecPaths= is what set it",
             needs_root=True,
             needs_restart=True,
             persists=True,

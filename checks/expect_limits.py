@@ -21,9 +21,9 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.plan import Instance, Plan, PoolBacking, PoolPolicy
-from numadoctor.model.units import amount
+from numadoctor.model.units import amount, page_size_text
 
-from ._envelope import huge_page_label, mount_line, mount_of, mounts
+from ._envelope import memlock_fixes, mount_line, mount_of, mounts, shm_fixes
 from ._expect import PLAN, before_a_start, huge_page_size, named, stated, subject
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _cgroup(host: "Host", plan: Plan, instance: Instance, page_size: int | None)
     evidence = [stated(plan, instance, "pool_size", "backing", "page_size")]
     wanted = instance.pool_size or 0
     if page_size:
-        unit = huge_page_label(page_size)
+        unit = f"{page_size_text(page_size)}B"
         touched, reserved = (
             cgroup.limit(f"hugetlb.{unit}.{v2}", "hugetlb", f"hugetlb.{unit}.{v1}")
             # Reservations have a limit of their own since Linux 5.7.
@@ -132,7 +132,7 @@ def _cgroup(host: "Host", plan: Plan, instance: Instance, page_size: int | None)
 def _raise(page_size: int | None, wanted: int, path: str) -> tuple[Fix, ...]:
     gib = max(1, -(-wanted >> 30))
     if page_size:
-        unit = f"hugepages-{huge_page_label(page_size).replace('B', 'i')}"
+        unit = f"hugepages-{page_size_text(page_size)}i"
         first = Fix("kubernetes", f"resources: {{limits: {{{unit}: {gib}Gi}}}}", False, True, True)
     else:
         first = Fix("kubernetes", f"resources: {{limits: {{memory: {gib}Gi}}}}\n# and what the "
@@ -169,8 +169,7 @@ def _shm(host: "Host", target: Target, plan: Plan, instance: Instance) -> Findin
         "what is beyond.",
         evidence=evidence,
         fixes=(
-            Fix("docker", f"--shm-size {gib}g", needs_restart=True),
-            Fix("compose", f"shm_size: {gib}gb", needs_restart=True, persists=True),
+            *shm_fixes(gib),
             Fix("any", f"mount -o remount,size={gib}g /dev/shm", needs_root=True),
         ),
     )
@@ -211,11 +210,7 @@ def _locked(host: "Host", target: Target, plan: Plan, instance: Instance) -> Ite
         cause="ibv_reg_mr answers ENOMEM beyond the limit. What the CUDA driver pins does not "
         "count.",
         evidence=evidence,
-        fixes=(
-            Fix("docker", "--ulimit memlock=-1", needs_restart=True),
-            Fix("compose", "ulimits: {memlock: -1}", needs_restart=True, persists=True),
-            Fix("systemd", "[Service] LimitMEMLOCK=infinity", True, True, True),
-        ),
+        fixes=memlock_fixes(),
     )
 
 

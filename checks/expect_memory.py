@@ -21,9 +21,8 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.plan import Instance, Plan, PoolPolicy
-from numadoctor.model.units import amount
+from numadoctor.model.units import amount, page_size_folder, page_size_text
 
-from ._envelope import huge_page_label
 from ._expect import PLAN, before_a_start, huge_page_size, machine, stated
 from ._words import count, nodes_text
 
@@ -260,13 +259,13 @@ def planned_huge_pages(host: "Host", target: Target) -> Iterator[Finding]:
 
 
 def _pages(host: "Host", node: int, size: int, needed: int, shown: list[Evidence]) -> Finding:
-    path = f"{_NODES}/node{node}/hugepages/hugepages-{size >> 10}kB"
-    about = f"node {node}: {huge_page_label(size)} pages"
+    path = f"{_NODES}/node{node}/hugepages/{page_size_folder(size)}"
+    about = f"node {node}: {page_size_text(size)}B pages"
     pool = _pool(host, node, size)
     free_path = f"{path}/free_hugepages"
     evidence = [*shown, host.evidence(free_path)]
     if pool is None:
-        if host.has(f"{_NODES}/node{node}/hugepages/hugepages-{size >> 10}kB"):
+        if host.has(f"{_NODES}/node{node}/hugepages/{page_size_folder(size)}"):
             host.integer(free_path)  # says why it cannot be read
         return fail(
             f"node {node} has no pool of {amount(size)} pages",
@@ -311,14 +310,14 @@ def _pool(host: "Host", node: int, size: int) -> tuple[int, int] | None:
 
 
 def _overcommit(host: "Host", size: int) -> int:
-    path = f"/sys/kernel/mm/hugepages/hugepages-{size >> 10}kB/nr_overcommit_hugepages"
+    path = f"/sys/kernel/mm/hugepages/{page_size_folder(size)}/nr_overcommit_hugepages"
     return host.optional(host.integer, path) or 0
 
 
 def _pages_anywhere(host: "Host", size: int, needed: int, shown: list[Evidence]) -> Finding:
     pools = {n.id: _pool(host, n.id, size) for n in host.topology.nodes}
     free = {node: pool[1] for node, pool in pools.items() if pool}
-    about = f"{huge_page_label(size)} pages"
+    about = f"{page_size_text(size)}B pages"
     told = ", ".join(f"node {node}: {pages:,}" for node, pages in list(free.items())[:8])
     evidence = [*shown, Evidence(f"{_NODES}/node*/hugepages", told or "no pool of this size")]
     text = f"{count(needed, 'page')} of {amount(size)} are planned, {sum(free.values()):,} are free"
@@ -332,7 +331,7 @@ def _pages_anywhere(host: "Host", size: int, needed: int, shown: list[Evidence])
         fixes=(
             Fix(
                 "sysfs",
-                f"echo COUNT > {_NODES}/nodeN/hugepages/hugepages-{size >> 10}kB/nr_hugepages",
+                f"echo COUNT > {_NODES}/nodeN/hugepages/{page_size_folder(size)}/nr_hugepages",
                 needs_root=True,
             ),
         ),

@@ -21,7 +21,7 @@ from numadoctor.model import (
     unknown,
     warn,
 )
-from numadoctor.model.units import amount
+from numadoctor.model.units import amount, page_size_folder, page_size_text
 
 from ._kernel import MM, absent, field, meminfo, names, page_size, shows, sysctl_fixes, sysfs_fixes
 from ._words import count, listed, nodes_text
@@ -157,7 +157,7 @@ def _mode_of_huge_size(host: "Host", enabled: "Choice") -> tuple[str, str]:
     """
     try:
         size = host.integer(f"{_THP}/hpage_pmd_size")
-        path = f"{_THP}/hugepages-{size // 1024}kB/enabled"
+        path = f"{_THP}/{page_size_folder(size)}/enabled"
         own = host.choice(path).selected
     except Missing:
         return enabled.selected, ""
@@ -292,7 +292,7 @@ def _read_pools(host: "Host") -> list[_Pool]:
 
 
 def _read_pool(host: "Host", size: int, nodes: tuple[Node, ...]) -> _Pool:
-    folder = f"{_POOLS}/{_folder_name(size)}"
+    folder = f"{_POOLS}/{page_size_folder(size)}"
 
     def number(name: str) -> int | None:
         return host.optional(host.integer, f"{folder}/{name}")
@@ -311,22 +311,12 @@ def _read_pool(host: "Host", size: int, nodes: tuple[Node, ...]) -> _Pool:
     )
 
 
-def _folder_name(size: int) -> str:
-    return f"hugepages-{size // 1024}kB"
-
-
-def _boot_size(size: int) -> str:
-    """A page size as boot options write it: 2M, 1G, 64K."""
-    shift, unit = next((s, u) for s, u in ((30, "G"), (20, "M"), (10, "K")) if size >> s)
-    return f"{size >> shift}{unit}"
-
-
 def _node_file(node: int, size: int) -> str:
-    return f"{_NODES}/node{node}/hugepages/{_folder_name(size)}/nr_hugepages"
+    return f"{_NODES}/node{node}/hugepages/{page_size_folder(size)}/nr_hugepages"
 
 
 def _total_evidence(host: "Host", pools: list[_Pool]) -> list[Evidence]:
-    return [host.evidence(f"{_POOLS}/{_folder_name(pool.size)}/nr_hugepages") for pool in pools]
+    return [host.evidence(f"{_POOLS}/{page_size_folder(pool.size)}/nr_hugepages") for pool in pools]
 
 
 def _pool_finding(host: "Host", pool: _Pool) -> Finding:
@@ -385,7 +375,7 @@ def _extras(pool: _Pool) -> str:
 
 
 def _pool_total(host: "Host", pool: _Pool) -> list[Evidence]:
-    folder = f"{_POOLS}/{_folder_name(pool.size)}"
+    folder = f"{_POOLS}/{page_size_folder(pool.size)}"
     return [host.evidence(f"{folder}/{n}") for n in ("nr_hugepages", "nr_overcommit_hugepages")]
 
 
@@ -396,7 +386,7 @@ def _even_out(size: int, counts: dict[int, int], short: dict[int, int]) -> tuple
         for node, most in short.items()
     ]
     wanted = ",".join(f"{node}:{short.get(node, n)}" for node, n in counts.items())
-    boot = f"hugepagesz={_boot_size(size)} hugepages={wanted}"
+    boot = f"hugepagesz={page_size_text(size)} hugepages={wanted}"
     return (*now, Fix("grub", boot, needs_root=True, needs_restart=True, persists=True))
 
 
@@ -441,7 +431,9 @@ def _default_size(host: "Host", pools: list[_Pool]) -> Iterator[Finding]:
             host.evidence(_MEMINFO, "HugePages_", "Hugepagesize"),
             *_total_evidence(host, others),
         ),
-        fixes=(Fix("grub", f"default_hugepagesz={_boot_size(others[0].size)}", True, True, True),),
+        fixes=(
+            Fix("grub", f"default_hugepagesz={page_size_text(others[0].size)}", True, True, True),
+        ),
     )
 
 

@@ -23,6 +23,7 @@ from numadoctor.model.placement import Kind, Placement, Process
 from numadoctor.model.units import amount
 from numadoctor.placement.examination import Examination
 
+from ._envelope import memlock_fixes
 from ._kernel import sysfs_fixes
 from ._placement import (
     PLACEMENT,
@@ -211,17 +212,7 @@ def _locked(
             subject=subject,
             cause="mlock failed, and the program went on: its memory can be reclaimed.",
             evidence=[Evidence(f"/proc/{pid}/cmdline", asked), *evidence],
-            fixes=(
-                Fix("docker", "--ulimit memlock=-1:-1", needs_restart=True),
-                Fix("compose", "ulimits:\n  memlock: -1", needs_restart=True, persists=True),
-                Fix(
-                    "systemd",
-                    "[Service] LimitMEMLOCK=infinity",
-                    needs_root=True,
-                    needs_restart=True,
-                    persists=True,
-                ),
-            ),
+            fixes=memlock_fixes(),
         )
     if not locked:
         name = process.name or "the process"

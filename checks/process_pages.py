@@ -17,7 +17,7 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.placement import Kind, Placement
-from numadoctor.model.units import amount
+from numadoctor.model.units import amount, page_size_folder
 from numadoctor.placement.examination import Examination
 
 from ._placement import (
@@ -145,7 +145,7 @@ def _without_huge_pages(
         free = next((p.free for p in node.pools if p.page_size == page_size), 0) if node else 0
         if not free:
             without.append(id)
-            path = f"hugepages/hugepages-{page_size >> 10}kB/free_hugepages"
+            path = f"hugepages/{page_size_folder(page_size)}/free_hugepages"
             evidence.append(found.host.evidence(f"/sys/devices/system/node/node{id}/{path}"))
     return without, evidence
 
@@ -154,7 +154,7 @@ def _bring_pages(placement: Placement, wanted: tuple[int, ...], huge: bool) -> t
     pid, there = placement.mapping.pid, sorted(set(placement.by_node) - set(wanted))
     if huge:
         pages = -(-placement.resident // placement.page_size // max(1, len(wanted)))
-        size = f"hugepages-{placement.page_size >> 10}kB"
+        size = page_size_folder(placement.page_size)
         return tuple(
             Fix(
                 "sysfs",

@@ -307,7 +307,7 @@ def _swapped(who: str, name: str, swapped: int, evidence: Evidence) -> Finding:
         fixes=(
             Fix(
                 "systemd",
-                "[Service] MemorySwapMax=0",
+                "[Service]\nMemorySwapMax=0",
                 needs_root=True,
                 needs_restart=True,
                 persists=True,

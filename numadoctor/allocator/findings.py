@@ -13,7 +13,7 @@ from numadoctor.host import Host
 from numadoctor.kernel.nodemask import to_text
 from numadoctor.model import Evidence, Finding, Fix, fail, info, warn
 from numadoctor.model.binding import cpuset
-from numadoctor.model.units import amount
+from numadoctor.model.units import amount, page_size_folder
 
 if TYPE_CHECKING:
     from numadoctor.allocator.pool import Pool
@@ -117,7 +117,7 @@ def hugepage_fixes(nodes: Iterable[int], page_size: int, length: int) -> tuple[F
     """The commands that give each of ``nodes`` its part of the huge pages of a pool."""
     nodes = tuple(nodes) or (0,)
     each = -(-length // page_size // len(nodes))
-    folder = f"hugepages/hugepages-{page_size >> 10}kB/nr_hugepages"
+    folder = f"hugepages/{page_size_folder(page_size)}/nr_hugepages"
     return tuple(
         Fix("sysfs", f"echo {each} > /sys/devices/system/node/node{n}/{folder}", needs_root=True)
         for n in nodes

@@ -11,7 +11,7 @@ from numadoctor.host.cgroup import read_cgroup
 from numadoctor.host.parsers import parse_integer, parse_meminfo
 from numadoctor.kernel.nodemask import to_text
 from numadoctor.model import Evidence, Finding, Fix, Undecided, fail
-from numadoctor.model.units import amount
+from numadoctor.model.units import amount, page_size_folder, page_size_text
 
 
 def no_room(
@@ -90,7 +90,7 @@ def _hugetlb(
         "there: the kernel counts the pages of all nodes when it maps.",
         evidence=[
             host.evidence(
-                f"/sys/devices/system/node/node{node}/hugepages/hugepages-{page_size >> 10}kB/"
+                f"/sys/devices/system/node/node{node}/hugepages/{page_size_folder(page_size)}/"
                 "free_hugepages"
             )
             for node in free
@@ -102,7 +102,7 @@ def _hugetlb(
 def _cgroup(host: Host, length: int, huge_page_size: int) -> Finding | None:
     cgroup = read_cgroup(host, "/proc/self")
     if huge_page_size:
-        unit = _unit(huge_page_size)
+        unit = f"{page_size_text(huge_page_size)}B"
         names = f"hugetlb.{unit}.max", "hugetlb", f"hugetlb.{unit}.limit_in_bytes"
         current = {"max": "current", "limit_in_bytes": "usage_in_bytes"}
         after = "the process would get SIGBUS"
@@ -136,14 +136,6 @@ def _used(host: Host, path: str) -> str:
         return str(host.parse(path, parse_integer))
     except Undecided as error:
         return error.reason
-
-
-def _unit(page_size: int) -> str:
-    # As mem_fmt() of mm/hugetlb_cgroup.c writes it.
-    for shift, unit in ((30, "GB"), (20, "MB"), (10, "KB")):
-        if page_size >= 1 << shift:
-            return f"{page_size >> shift}{unit}"
-    return f"{page_size}B"
 
 
 def _shm(length: int) -> Finding | None:

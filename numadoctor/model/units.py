@@ -29,6 +29,20 @@ def amount(count: int) -> str:
     return f"{value:.1f}".removesuffix(".0") + f" {unit}"
 
 
+def page_size_text(size: int) -> str:
+    """A size of pages in the fewest digits: 2097152 is ``2M``, 65536 is ``64K``.
+
+    So boot options write it; cgroup files add B (mem_fmt() in mm/hugetlb_cgroup.c), Kubernetes i.
+    """
+    shift = next((s for s in range(60, 0, -10) if size >= 1 << s and not size % (1 << s)), 0)
+    return f"{size >> shift}{' KMGTPE'[shift // 10].strip()}"
+
+
+def page_size_folder(size: int) -> str:
+    """The directory in which the kernel has the pool of a page size: ``hugepages-2048kB``."""
+    return f"hugepages-{size >> 10}kB"
+
+
 def parse_amount(text: str, most: int = MOST_BYTES) -> int:
     """The bytes that people mean by ``64GiB``, ``64 GB``, ``1.5t``, ``68719476736``.
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from numadoctor.kernel.nodemask import to_text
 from numadoctor.model import binding
 from numadoctor.model.plan import PoolPolicy, Snippet
+from numadoctor.model.units import page_size_folder, page_size_text
 from numadoctor.planning import engines
 from numadoctor.planning.starting import (
     AMD,
@@ -163,7 +164,8 @@ def _kubernetes(start: Start) -> Snippet:
     one = len(start.instance.nodes or ()) == 1
     limits = [f"cpu: {len(start.instance.cpus or ())}"]
     if start.of_huge_pages:
-        limits.append(f"hugepages-{_kubernetes_size(start.instance.page_size)}: {start.gib}Gi")
+        size = page_size_text(start.instance.page_size or 2 << 20)
+        limits.append(f"hugepages-{size}i: {start.gib}Gi")
         limits.append("memory: MEMORY")
     else:
         limits.append(f"memory: {start.gib}Gi+MEMORY" if start.gib else "memory: MEMORY")
@@ -190,10 +192,6 @@ def _kubernetes(start: Start) -> Snippet:
     if not one:
         notes.append("Kubernetes has no interleave: the engine has to place its pool.")
     return Snippet("kubernetes", "\n".join(lines), tuple(notes))
-
-
-def _kubernetes_size(size: int | None) -> str:
-    return "1Gi" if size == 1 << 30 else f"{(size or 2 << 20) >> 20}Mi"
 
 
 def _slurm(start: Start) -> Snippet:
@@ -247,7 +245,7 @@ def huge_page_commands(pages: Sequence[tuple[int, int, int]]) -> Snippet:
     """
     lines = [
         f"echo {total} > /sys/devices/system/node/node{node}/hugepages/"
-        f"hugepages-{size >> 10}kB/nr_hugepages"
+        f"{page_size_folder(size)}/nr_hugepages"
         for node, size, total in pages
     ]
     return Snippet(

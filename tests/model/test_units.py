@@ -9,8 +9,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from numadoctor.host import parsers
+from numadoctor.lint.quantity import parse_quantity
 from numadoctor.model import ParseError
-from numadoctor.model.units import MOST_BYTES, amount, parse_amount
+from numadoctor.model.units import (
+    MOST_BYTES,
+    amount,
+    page_size_folder,
+    page_size_text,
+    parse_amount,
+)
 
 UNITS = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4}
 
@@ -120,3 +128,21 @@ def test_any_text_is_a_size_that_makes_sense_or_refused(text: str) -> None:
     except ParseError:
         return
     assert 0 <= size <= MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(4096, "4K"), (64 << 10, "64K"), (2 << 20, "2M"), (512 << 20, "512M"), (1 << 30, "1G"),
+     (16 << 30, "16G"), (1536 << 10, "1536K"), (100, "100")],
+)  # fmt: skip
+def test_sizes_of_pages(size: int, text: str) -> None:
+    assert page_size_text(size) == text
+
+
+@given(st.integers(1, 1 << 40))
+def test_sizes_of_pages_are_exact_whoever_reads_them(count: int) -> None:
+    size = count << 10
+    text = page_size_text(size)
+    assert parsers.parse_size(f"{text}B".encode()) == size
+    assert parse_amount(text) == parse_quantity(f"{text}i") == size
+    assert parsers.parse_page_size_dir(page_size_folder(size)) == size
