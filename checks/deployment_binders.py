@@ -19,6 +19,7 @@ from .envelope_binders import collision_cause
 if TYPE_CHECKING:
     from numadoctor.host import Host
 
+_WRAPPERS = ("numactl", "taskset")
 _LAUNCHERS = ("srun", "mpirun", "mpiexec", "prterun")
 
 
@@ -52,13 +53,15 @@ def two_binders_in_a_file(host: "Host | None", document: Document) -> Iterator[F
     """
 
     def judge(workload: Workload) -> Iterator[Finding]:
-        found = _binders(workload, document)
-        collisions = 0
-        for first, second in combinations(found, 2):
+        together = _binders(workload, document)
+        found = list(dict.fromkeys(binder for group in together for binder in group))
+        told: set[tuple[str, str]] = set()
+        for first, second in (pair for group in together for pair in combinations(group, 2)):
             cause = collision_cause(first, second)
-            if not cause or first.setting == second.setting:
+            settings = (first.setting, second.setting)
+            if not cause or first.setting == second.setting or settings in told:
                 continue
-            collisions += 1
+            told.add(settings)
             what = "memory" if first.memory and second.memory else "threads"
             places = [_place(workload, document, binder) for binder in (first, second)]
             yield warn(
@@ -74,7 +77,7 @@ def two_binders_in_a_file(host: "Host | None", document: Document) -> Iterator[F
                 ],
                 location=(places[1] or places[0] or workload.at).location,
             )
-        if found and not collisions:
+        if found and not told:
             names = ", ".join(dict.fromkeys(binder.name for binder in found))
             yield passed(
                 f"binders that do not collide: {names}",
@@ -91,32 +94,49 @@ def two_binders_in_a_file(host: "Host | None", document: Document) -> Iterator[F
 def _open_lists(workload: Workload) -> Iterator[Word]:
     """Options of wrappers whose values are not known: what they bind is not known either."""
     for command in workload.commands:
-        if command.program in ("numactl", "taskset"):
-            for word in command.words[1:]:
-                if not word.text.startswith("-"):
-                    if word.open and command.words[1] is word:
-                        yield word
-                    break
-                if word.open:
-                    yield word
+        for position, program in enumerate(command.words):
+            if program.text.rpartition("/")[2] in _WRAPPERS and command.starts(position):
+                yield from _open_options(command.words[position + 1 :])
 
 
-def _binders(workload: Workload, document: Document) -> list[Binder]:
-    found: list[Binder] = []
+def _open_options(words: Sequence[Word]) -> Iterator[Word]:
+    for number, word in enumerate(words):
+        if not word.text.startswith("-"):
+            if word.open and number == 0:
+                yield word
+            return
+        if word.open:
+            yield word
+
+
+def _binders(workload: Workload, document: Document) -> list[list[Binder]]:
+    """What binds one process, for each command: its own binders, and those around all of them."""
     environment = workload.environ()
+    around = list(from_environment(environment, str(workload.at.location)))
+    if document.kind == "systemd" and workload.launcher == "systemd":
+        around += _of_unit(document.content)
+    found = []
+    for own in _of_commands(workload) or [[]]:
+        once = {(binder.name, binder.setting): binder for binder in (*own, *around)}
+        order = list(Role)
+        found.append(sorted(once.values(), key=lambda binder: order.index(binder.role)))
+    return found
+
+
+def _of_commands(workload: Workload) -> list[list[Binder]]:
+    """The binders of each command that starts a process; `export` and `cd` start none."""
+    environment = workload.environ()
+    groups = []
     for command in workload.commands:
+        found: list[Binder] = []
         argv = [word.text for word in command.words]
         source = str(command.words[0].location)
         found += _of_launcher(argv, source)
         if command.program in WRAPPERS:
             found += from_argv(_own(argv), source)
         found += from_engine(argv, environment, source)
-    found += from_environment(environment, str(workload.at.location))
-    if document.kind == "systemd" and workload.launcher == "systemd":
-        found += _of_unit(document.content)
-    once = {(binder.name, binder.setting): binder for binder in found}
-    order = list(Role)
-    return sorted(once.values(), key=lambda binder: order.index(binder.role))
+        groups.append(found)
+    return groups
 
 
 def _own(argv: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ words of an array. What a loop, ``read`` or a second assignment may change is no
 import re
 from collections.abc import Iterable
 
+from numadoctor.lint.arithmetic import expanded
 from numadoctor.lint.nodes import Refused, Word
 
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
@@ -30,7 +31,19 @@ class Names:
         self._values: dict[str, Word | None] = {}
         self._arrays: dict[str, list[Word]] = {}
         self.exported: dict[str, Word] = {}
+        self._round: dict[str, str] = {}
         self._made = 0
+
+    def in_round(self, values: dict[str, str]) -> None:
+        """Give the variables of loops the values of one round."""
+        self._round = values
+
+    def _text(self, name: str) -> str | None:
+        """What a variable holds, or None where that is not known."""
+        if name in self._round:
+            return self._round[name]
+        found = self._values.get(name)
+        return None if found is None or found.open else found.text
 
     def give(self, name: str, value: Word, *, more: bool = False, export: bool = False) -> None:
         """An assignment; ``more`` is ``+=``."""
@@ -53,7 +66,11 @@ class Names:
         lost = texts[1:2] if texts[0] in _LOOPS else texts[1:] if texts[0] in _GIVING else []
         for text in lost:
             if match := _NAME.match(text):
-                self._values[match[0]] = None
+                self.forget(match[0])
+
+    def forget(self, name: str) -> None:
+        """Know no more what a variable holds."""
+        self._values[name] = None
 
     def filled(self, word: Word) -> list[Word]:
         """A word with what is known put in: several where the shell would divide it.
@@ -77,12 +94,12 @@ class Names:
         whole = _REFERENCE.fullmatch(word.text)
 
         def value(match: "re.Match[str]") -> str:
-            found = self._values.get(match[1] or match[2])
-            text = match[0] if found is None or found.open else found.text
+            known = self._text(match[1] or match[2])
+            text = match[0] if known is None else known
             self._count(len(text) >> 6, word)
             return text
 
-        text = _REFERENCE.sub(value, word.text)
+        text = _REFERENCE.sub(value, expanded(word.text, self._text))
         if whole and not word.style and text != word.text:
             # Unquoted: divided at blanks, and nothing where it is empty.
             return [Word(word.file, word.line, word.column, part, "'") for part in text.split()]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from numadoctor.lint.loops import Loops
 from numadoctor.lint.names import ASSIGNMENT, Names
 from numadoctor.lint.nodes import Refused, Word
 
@@ -230,7 +231,7 @@ def parse_shell(
     :param indent: how many characters of the file stand before each further line
     :raises Refused: a quote or substitution does not end
     """
-    names = Names()
+    names, loops = Names(), Loops()
     words: list[Word] = []
     array: Word | None = None
     skip, count, length = False, 0, 0
@@ -254,13 +255,12 @@ def parse_shell(
         skip = token == ">"
         if skip or not words:
             continue
-        command = _command(words, names)
-        words = []
-        if command:
+        for command in _commands(words, names, loops):
             count += 1
             if count > _MOST_COMMANDS:
                 raise Refused(f"more than {_MOST_COMMANDS:,} commands", command.words[0].line)
             yield replace(command, background=token == "&")
+        words = []
     if array is not None:
         raise Refused("an array that does not end", array.line, array.column)
 
@@ -268,6 +268,18 @@ def parse_shell(
 def _give_array(names: Names, at: Word, words: list[Word]) -> None:
     if match := ASSIGNMENT.fullmatch(at.text):
         names.give_array(match[1], words, at, more=bool(match[2]))
+
+
+def _commands(words: list[Word], names: Names, loops: Loops) -> Iterator[Command]:
+    """The command of some words, once for each round of the loops that it depends on."""
+    if variable := loops.follow(words):
+        names.forget(variable)
+        return
+    for values in loops.rounds(words):
+        names.in_round(values)
+        if command := _command(words, names):
+            yield command
+    names.in_round({})
 
 
 def _command(words: list[Word], names: Names) -> Command | None:
@@ -334,6 +346,7 @@ _SHELLS = frozenset(("sh", "bash", "dash", "ksh", "zsh", "ash"))
 def expanded(command: Command) -> list[Command]:
     """The commands that a command comes to: those inside of ``sh -c``, or itself.
 
+    What wraps the shell (``numactl -m 0 bash -c …``) wraps each of them.
     What runs inside of a container is the container's, and stays in its command.
 
     :raises Refused: a quote or substitution inside does not end
@@ -345,6 +358,13 @@ def expanded(command: Command) -> list[Command]:
         program = command.words[position - 1].text if position else ""
         is_script = re.fullmatch("-[a-z]*c", word.text) is not None
         if is_script and program.rpartition("/")[2] in _SHELLS:
-            inner = parse_word(command.words[position + 1])
-            return [replace(c, environment={**command.environment, **c.environment}) for c in inner]
+            around = command.words[: position - 1] if command.program in WRAPPERS else ()
+            return [
+                replace(
+                    inner,
+                    words=(*around, *inner.words),
+                    environment={**command.environment, **inner.environment},
+                )
+                for inner in parse_word(command.words[position + 1])
+            ]
     return [command]

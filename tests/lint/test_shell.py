@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from numadoctor.lint import arithmetic
 from numadoctor.lint.nodes import Refused, Word
 from numadoctor.lint.shell import Command, expanded, parse_shell, parse_word
 
@@ -192,8 +193,44 @@ def test_a_variable_without_quotes_is_divided() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["for C in 0-3 4-7; do", "while read -r x C; do", "unset C", "mapfile -t C", "C+=,9", "C=1",
-     "local C=1", "getopts a C"],
+    ["for C in a b; do", "for C in *; do", "for C in 0-3; do x; done", "while read -r x C; do",
+     "unset C", "mapfile -t C", "C+=,9", "C=1", "local C=1", "getopts a C"],
 )  # fmt: skip
 def test_what_may_hold_another_value_is_not_known(text: str) -> None:
     assert commands(f"C=0-7\n{text}\nrun $C")[-1] == ["run", "$C"]
+
+
+def test_loops_over_numbers() -> None:
+    text = 'for n in 0 1; do\n  numactl -N $n -m "$n" x --port $((8000 + n)) &\n  y\ndone\nz $n'
+    assert commands(text) == [
+        ["numactl", "-N", "0", "-m", "0", "x", "--port", "8000"],
+        ["numactl", "-N", "1", "-m", "1", "x", "--port", "8001"],
+        ["y"], ["done"], ["z", "$n"],
+    ]  # fmt: skip
+    nested = "for a in {0..1}; do for b in $(seq 2); do run $a $b; done; run $a; done"
+    assert [one for one in commands(nested) if one[0] == "run"] == [
+        ["run", "0", "1"], ["run", "0", "2"], ["run", "1", "1"], ["run", "1", "2"],
+        ["run", "0"], ["run", "1"],
+    ]  # fmt: skip
+    assigned = "for i in 0 1; do C=$((i*32))-$((i*32+31)); run $C; done"
+    assert ["run", "$C"] in commands(assigned)
+    many = "for i in {0..31}; do for j in {0..31}; do run $i $j; done; done"
+    assert ["run", "$i", "$j"] in commands(many)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$((1+2*3))", "7"), ("$(( (1+2) * 3 ))", "9"), ("$((n/2))", "3"), ("$(($n%4))", "3"),
+        ("$((n))-$((n+7))", "7-14"), ("$((m+1))", "$((m+1))"), ("$((1/0))", "$((1/0))"),
+        ("$((1-2))", "$((1-2))"), ("$((010))", "$((010))"), ("$((1<<40))", "$((1<<40))"),
+        ("$((n**n))", "$((n**n))"), ("$((x=1))", "$((x=1))"), ("$(())", "$(())"),
+    ],
+)  # fmt: skip
+def test_arithmetic(text: str, expected: str) -> None:
+    assert arithmetic.expanded(text, {"n": "7"}.get) == expected
+
+
+@given(st.text(st.sampled_from("$(){}+-*/%0123n \n."), max_size=60))
+def test_any_arithmetic(text: str) -> None:
+    arithmetic.expanded(text, {"n": "7"}.get)
