@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from numadoctor.host import parsers
 from numadoctor.host.runtime import fitting, read_runtimes
+from numadoctor.kernel import remedy
 from numadoctor.model import Fix, Missing, Target, Undecided
 
 if TYPE_CHECKING:
@@ -14,6 +15,17 @@ if TYPE_CHECKING:
 def for_target(host: "Host", target: Target, fixes: Iterable[Fix]) -> tuple[Fix, ...]:
     """Those of ``fixes`` that can change how the target is started."""
     return fitting(fixes, read_runtimes(host, target.proc))
+
+
+ON_KERNEL = Fix("any", "run the process on the machine's own kernel", needs_restart=True)
+
+
+def sandbox_fixes() -> tuple[Fix, ...]:
+    """For a sandbox whose kernel in user space places nothing."""
+    return (
+        *remedy.shared_kernel(),
+        Fix("docker", "--cpuset-mems NODE\n# places the sandbox as a whole", needs_restart=True),
+    )
 
 
 def mounts(host: "Host", target: Target) -> tuple[str, tuple[parsers.Mount, ...]]:

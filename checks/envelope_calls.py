@@ -25,7 +25,7 @@ from numadoctor.model import (
 )
 from numadoctor.model.calls import CallVerdict, Verdict
 
-from ._envelope import for_target
+from ._envelope import ON_KERNEL, for_target, sandbox_fixes
 from ._words import nodes_text
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def placement_effect(host: "Host", target: Target) -> Iterator[Finding]:
             cause="The call was accepted and had no effect: something between this process and "
             "the kernel answers in its place" + (f" ({sandbox.name})." if sandbox else "."),
             evidence=(_seen(page), *((sandbox.evidence,) if sandbox else ())),
-            fixes=for_target(host, target, _outside()),
+            fixes=for_target(host, target, (*sandbox_fixes(), ON_KERNEL)),
         )
     if not astray:
         yield _without_strays(host, target, pages, landed, sandbox)
@@ -226,20 +226,6 @@ def _seen(page: dict[str, Any]) -> Evidence:
     return Evidence(f"{page['call']}, MPOL_BIND to node {page['node']}", where + method)
 
 
-def _outside() -> tuple[Fix, ...]:
-    return (
-        Fix("docker", "--cpuset-mems NODE (acts on the sandbox as a whole)", needs_restart=True),
-        Fix("docker", "--runtime runc (the machine's own kernel)", needs_restart=True),
-        Fix(
-            "kubernetes",
-            "leave out runtimeClassName: the pod then uses the machine's own kernel",
-            needs_restart=True,
-            persists=True,
-        ),
-        Fix("any", "run the process on the machine's own kernel", needs_restart=True),
-    )
-
-
 def _without_strays(
     host: "Host",
     target: Target,
@@ -256,7 +242,7 @@ def _without_strays(
             cause="It shows one node of its own, so that every page seems to be where it was "
             "asked for; where it lies on the machine is not up to this process.",
             evidence=[sandbox.evidence, *evidence],
-            fixes=for_target(host, target, _outside()),
+            fixes=for_target(host, target, (*sandbox_fixes(), ON_KERNEL)),
         )
     unseen = [page for page in pages if page["observed"] is None and not page["errno"]]
     if not landed and unseen:

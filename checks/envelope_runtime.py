@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING
 
 from numadoctor.engine import Scope, check
 from numadoctor.host.runtime import Runtime, clues_readable, read_runtimes
+from numadoctor.kernel import remedy
 from numadoctor.model import Finding, Fix, Target, info, passed, warn
+
+from ._envelope import ON_KERNEL, sandbox_fixes
+from ._words import listed
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
@@ -59,7 +63,7 @@ def runtime(host: "Host", target: Target) -> Iterator[Finding]:
         yield _hides(target, found)
     if others:
         yield info(
-            f"runs in {_and([_described(found) for found in others])}",
+            f"runs in {listed([_described(found) for found in others])}",
             subject=target.subject,
             evidence=[found.evidence for found in others],
         )
@@ -75,11 +79,6 @@ def _described(found: Runtime) -> str:
     if found.kind == "image":
         return f"the root file system of {found.name} without its engine"
     return {"job": "a {} job", "service": "{}"}.get(found.kind, "{}").format(found.name)
-
-
-def _and(texts: list[str]) -> str:
-    *head, last = texts
-    return f"{', '.join(head)} and {last}" if head else last
 
 
 def _hides(target: Target, found: Runtime) -> Finding:
@@ -99,28 +98,20 @@ def _hides(target: Target, found: Runtime) -> Finding:
     )
 
 
-_ON_KERNEL = Fix("any", "run the process on the machine's own kernel", needs_restart=True)
-
 _FIXES = {
     "WSL": (Fix("any", "run it on Linux that is installed on the machine", needs_restart=True),),
 }
 _FIXES_OF_KIND = {
-    "sandbox": (
-        Fix("docker", "--runtime runc", needs_restart=True),
-        Fix("kubernetes", "leave out runtimeClassName", needs_restart=True, persists=True),
-        Fix("docker", "--cpuset-mems NODE places the sandbox as a whole", needs_restart=True),
-    ),
-    "emulation": (
-        Fix("any", "use a program (an image) built for this machine's architecture", False, True),
-    ),
+    "sandbox": sandbox_fixes(),
+    "emulation": (remedy.native_program(),),
     "guest": (
-        Fix("kubernetes", "leave out runtimeClassName", needs_restart=True, persists=True),
+        *(fix for fix in remedy.shared_kernel() if fix.launcher == "kubernetes"),
         Fix(
             "any",
             "# bind the hypervisor's process on the host: numactl --membind=NODE, or its cgroup",
             needs_root=True,
             needs_restart=True,
         ),
-        _ON_KERNEL,
+        ON_KERNEL,
     ),
 }

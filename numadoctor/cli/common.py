@@ -149,6 +149,17 @@ def sysroot_option(function: F) -> F:
     )(function)
 
 
+def checks_dir_option(function: F) -> F:
+    """``--checks-dir``: a site's own checks beside the built-in ones."""
+    return click.option(
+        "--checks-dir",
+        "checks_dirs",
+        multiple=True,
+        type=click.Path(exists=True, file_okay=False),
+        help="Load a site's own checks from the Python files in this folder.",
+    )(function)
+
+
 def fail_on_options(function: F) -> F:
     """``--fail-on`` and ``--strict``: what a pipeline stops at."""
     function = click.option(

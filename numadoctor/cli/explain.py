@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from numadoctor.cli.common import output_option, write_outputs
+from numadoctor.cli.common import checks_dir_option, output_option, write_outputs
 from numadoctor.engine.registry import Check, Requires
 
 if TYPE_CHECKING:
@@ -39,13 +39,7 @@ def _complete_id(_ctx: object, _param: object, incomplete: str) -> list[Any]:
 
 @click.command("explain", help="Tell what a check looks at, why it matters and how to fix it.")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=_complete_id)
-@click.option(
-    "--checks-dir",
-    "checks_dirs",
-    multiple=True,
-    type=click.Path(exists=True, file_okay=False),
-    help="Include a site's own checks from this folder.",
-)
+@checks_dir_option
 @output_option(("text", "json"))
 def command(
     ids: tuple[str, ...], checks_dirs: tuple[str, ...], outputs: list[tuple[str, str | None]]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from numadoctor.cli.common import fail_on_options, output_option, write_outputs
+from numadoctor.cli.common import checks_dir_option, fail_on_options, output_option, write_outputs
 
 if TYPE_CHECKING:
     from numadoctor.engine import Check, Scope
@@ -46,13 +46,7 @@ def gate_options(function: F) -> F:
         click.option(
             "--ignore", "ignored", multiple=True, metavar="IDS", help="Leave these checks out."
         ),
-        click.option(
-            "--checks-dir",
-            "checks_dirs",
-            multiple=True,
-            type=click.Path(exists=True, file_okay=False),
-            help="Load a site's own checks from the Python files in this folder.",
-        ),
+        checks_dir_option,
         click.option(
             "--config",
             "config_file",

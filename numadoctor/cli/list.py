@@ -2,18 +2,12 @@
 
 import click
 
-from numadoctor.cli.common import output_option, write_outputs
+from numadoctor.cli.common import checks_dir_option, output_option, write_outputs
 
 
 @click.command("list", help="List the checks and the sample hosts there are.")
 @output_option(("text", "json"))
-@click.option(
-    "--checks-dir",
-    "checks_dirs",
-    multiple=True,
-    type=click.Path(exists=True, file_okay=False),
-    help="Include a site's own checks from this folder.",
-)
+@checks_dir_option
 def command(outputs: list[tuple[str, str | None]], checks_dirs: tuple[str, ...]) -> int:
     from numadoctor.engine.discovery import discover
     from numadoctor.engine.exitcodes import ExitCode

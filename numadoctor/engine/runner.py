@@ -136,17 +136,8 @@ def run(
         if afterwards:
             about, further = afterwards()
             incomplete = tuple(dict.fromkeys((*incomplete, *further)))
-    findings.sort(key=rank)
-    code = exit_code(findings, fail_on=fail_on, strict=strict, incomplete=bool(incomplete))
-    return Report(
-        host=host.name,
-        target=about,
-        findings=tuple(findings),
-        exit_code=int(code),
-        seconds=time.monotonic() - start,
-        incomplete=incomplete,
-        fail_on=fail_on,
-        strict=strict,
+    return _report(
+        host.name, about, findings, start, incomplete=incomplete, fail_on=fail_on, strict=strict
     )
 
 
@@ -208,11 +199,25 @@ def run_on_files(
             for check in by_need.get(document.need, ()):
                 judge = partial(check.function, machine, document)
                 findings += _stamped(check, judge, document.subject)
-    findings.sort(key=rank)
+    return _report(name, "", findings, start, incomplete=incomplete, fail_on=fail_on, strict=strict)
+
+
+def _report(
+    name: str,
+    about: str,
+    findings: Iterable[Finding],
+    start: float,
+    *,
+    incomplete: tuple[str, ...],
+    fail_on: str,
+    strict: bool,
+) -> Report:
+    """The findings, worst first, with the exit code that follows from them."""
+    findings = sorted(findings, key=rank)
     code = exit_code(findings, fail_on=fail_on, strict=strict, incomplete=bool(incomplete))
     return Report(
         host=name,
-        target="",
+        target=about,
         findings=tuple(findings),
         exit_code=int(code),
         seconds=time.monotonic() - start,

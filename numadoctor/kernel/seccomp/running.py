@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from numadoctor.kernel.abi import CALLS, Abi, UnknownAbi, by_name, current_abi, of_elf
 from numadoctor.kernel.facts import Runtime
-from numadoctor.kernel.outlook import headline, kernel_has_numa
+from numadoctor.kernel.outlook import Host, headline, kernel_has_numa
 from numadoctor.kernel.seccomp.actions import Action, Verdict
 from numadoctor.kernel.seccomp.architectures import siblings
 from numadoctor.kernel.seccomp.containers import Config
@@ -38,17 +38,6 @@ class ProcStatus(Protocol):
     def seccomp_filters(self) -> int | None: ...
     @property
     def cap_bnd(self) -> int | None: ...
-
-
-class Host(Protocol):
-    """What is needed of numadoctor.host.Host."""
-
-    def fact(self, name: str) -> Any: ...
-    def has(self, path: str) -> bool: ...
-    def list(self, path: str) -> tuple[str, ...]: ...
-    def text(self, path: str) -> str: ...
-    def status(self, proc: str) -> Any: ...
-    def evidence(self, path: str, *containing: str) -> Evidence: ...
 
 
 @dataclass(frozen=True)
