@@ -61,16 +61,26 @@ def binds_memory(workload: Workload) -> bool:
 
     :raises Unsettled: nothing that is known does, and options that are not known may
     """
-    found = bindings(workload)
-    if any(binding.what == NODES for binding in found):
+    if workload.mems:
         return True
-    words = [word.text for command in workload.commands for word in command.words]
-    if any(map(_is_numactl, words)) and any(word in _LOCAL for word in words):
+    # Of several processes in one workload each that has its CPUs bound needs a policy.
+    narrowed = [c for c in workload.commands if any(b.what != NODES for b in _of_command(c))]
+    if narrowed and all(map(_sets_policy, narrowed)):
+        return True
+    if not narrowed and any(map(_sets_policy, workload.commands)):
         return True
     if workload.more:
         workload.more.settled()
     # vLLM leaves a process alone whose CPUs it finds narrowed, unless it is told the nodes.
-    return "--numa-bind" in words and not found
+    words = [word.text for command in workload.commands for word in command.words]
+    return "--numa-bind" in words and not bindings(workload)
+
+
+def _sets_policy(command: Command) -> bool:
+    """Whether a command sets the memory policy of the process that it starts."""
+    words = [word.text for word in command.words]
+    local = any(map(_is_numactl, words)) and any(word in _LOCAL for word in words)
+    return local or any(binding.what == NODES for binding in _of_command(command))
 
 
 def places_pool(workload: Workload) -> bool:
