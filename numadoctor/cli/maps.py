@@ -205,16 +205,12 @@ def _diff(
 
 
 def _load(file: str) -> "ProcessPlacement":
-    from numadoctor.host.given import open_given
+    from numadoctor.host.given import read_given
     from numadoctor.host.parsers import ParseError
     from numadoctor.placement.load import load_placement
 
     try:
-        with open_given(file) as stream:
-            data = stream.read(_LARGEST_OUTPUT + 1)
-        if len(data) > _LARGEST_OUTPUT:
-            raise click.UsageError(f"{file}: larger than {_LARGEST_OUTPUT >> 20} MiB")
-        return load_placement(data)
+        return load_placement(read_given(file, _LARGEST_OUTPUT))
     except OSError as error:
         raise click.UsageError(f"cannot read {file}: {error.strerror}") from None
     except ParseError as error:

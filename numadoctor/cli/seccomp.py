@@ -237,12 +237,11 @@ def _parsed(name: str, content: bytes) -> "tuple[Profile, str]":
 
 
 def _read(name: str) -> bytes:
-    from numadoctor.host.given import open_given
+    from numadoctor.host.given import read_given
     from numadoctor.kernel.seccomp.profile import LONGEST
 
     try:
-        with open_given(name) as file:
-            return file.read(LONGEST + 1)
+        return read_given(name, LONGEST)
     except OSError as error:
         raise click.UsageError(f"cannot read {name}: {error.strerror}") from None
 

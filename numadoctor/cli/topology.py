@@ -1,8 +1,5 @@
 """``numadoctor topology``."""
 
-import os
-import stat
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -103,22 +100,12 @@ def _recognised(file: str) -> "Given":
 
 def _read(file: str) -> bytes:
     from numadoctor.evidence.text import LIMIT, MOST_LINES
-    from numadoctor.host.given import open_given
+    from numadoctor.host.given import read_given
 
     try:
-        if file == "-":
-            data = sys.stdin.buffer.read(LIMIT + 1)
-        else:
-            # A pipe (<(command)) is welcome; a device or a folder is not.
-            with open_given(file) as stream:
-                mode = os.fstat(stream.fileno()).st_mode
-                if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
-                    raise click.UsageError(f"--from {file}: not a regular file")
-                data = stream.read(LIMIT + 1)
+        data = read_given(file, LIMIT, dash=True)
     except OSError as error:
         raise click.UsageError(f"--from {file}: {error.strerror}") from None
-    if len(data) > LIMIT:
-        raise click.UsageError(f"--from {file}: larger than {LIMIT >> 20} MiB")
     if data.count(b"\n") > MOST_LINES:
         raise click.UsageError(f"--from {file}: more than {MOST_LINES} lines")
     return data

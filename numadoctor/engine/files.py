@@ -1,6 +1,6 @@
 """Files that a site writes for numadoctor: read with a bound, and complained of in one line."""
 
-from numadoctor.host.given import open_given
+from numadoctor.host.given import read_given
 
 # Thousands of waivers fit; what is larger is another file.
 _LARGEST = 16 << 20
@@ -19,15 +19,8 @@ def read_text(file: str) -> str:
     :raises BadFile: it cannot be read, is too large, or is no UTF-8
     """
     try:
-        with open_given(file) as stream:
-            data = stream.read(_LARGEST + 1)
+        return read_given(file, _LARGEST).decode()
     except OSError as error:
         raise BadFile(file, f"cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise BadFile(file, "cannot be read: no file can have this name") from None
-    if len(data) > _LARGEST:
-        raise BadFile(file, f"larger than {_LARGEST >> 20} MiB")
-    try:
-        return data.decode()
     except UnicodeDecodeError as error:
         raise BadFile(file, f"not UTF-8: byte {error.start + 1}") from None

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from numadoctor.host.given import open_given
+from numadoctor.host.given import read_given
 from numadoctor.lint.nodes import Mapping, Node, Refused, Sequence, Word
 from numadoctor.lint.yamlfile import MissingReader, parse_yaml
 from numadoctor.planning.badplan import BadPlan
@@ -31,18 +31,9 @@ def read_document(file: str) -> Node:
 
 def _read(file: str) -> bytes:
     try:
-        if file == "-":
-            data = sys.stdin.buffer.read(LIMIT + 1)
-        else:
-            with open_given(file) as stream:
-                data = stream.read(LIMIT + 1)
+        return read_given(file, LIMIT, dash=True)
     except OSError as error:
         raise BadPlan(file, "", f"cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise BadPlan(file, "", "no file can have this name") from None
-    if len(data) > LIMIT:
-        raise BadPlan(file, "", f"larger than {LIMIT >> 20} MiB: that is no plan")
-    return data
 
 
 def parse_document(data: bytes, file: str) -> Node:

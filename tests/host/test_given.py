@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from numadoctor.host.given import open_given
+from numadoctor.host.given import read_given
 
 # Each way to name a file.
 _NAMED = [
@@ -24,8 +24,34 @@ _NAMED = [
 
 def test_a_fifo_without_a_writer_is_empty(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    with open_given(str(tmp_path / "fifo")) as stream:
-        assert stream.read() == b""
+    assert read_given(str(tmp_path / "fifo"), 10) == b""
+
+
+def test_what_is_larger_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * ((1 << 20) + 1))
+    assert len(read_given(str(file), (1 << 20) + 1)) == (1 << 20) + 1
+    with pytest.raises(OSError, match="larger than 1 MiB"):
+        read_given(str(file), 1 << 20)
+
+
+def test_a_name_that_no_file_can_have_is_refused() -> None:
+    with pytest.raises(OSError, match="no file can have this name"):
+        read_given("a\0b", 10)
+
+
+def test_a_dash_is_standard_input_where_that_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "-").write_bytes(b"file")
+    monkeypatch.chdir(tmp_path)
+    assert read_given("-", 10) == b"file"
+    with open(os.devnull) as empty:
+        monkeypatch.setattr(sys, "stdin", empty)
+        assert read_given("-", 10, dash=True) == b""
+    # As Python has it where a program is started without one.
+    monkeypatch.setattr(sys, "stdin", None)
+    assert read_given("-", 10, dash=True) == b""
 
 
 def test_who_writes_late_is_waited_for(tmp_path: Path) -> None:
@@ -38,8 +64,7 @@ def test_who_writes_late_is_waited_for(tmp_path: Path) -> None:
 
     writer = threading.Thread(target=late)
     writer.start()
-    with open_given(f"/dev/fd/{read}") as stream:
-        assert stream.read() == b"late"
+    assert read_given(f"/dev/fd/{read}", 10) == b"late"
     writer.join()
     assert os.get_blocking(read)
     os.close(read)
