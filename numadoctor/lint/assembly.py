@@ -5,8 +5,9 @@ import re
 from typing import TYPE_CHECKING
 
 from numadoctor.lint import devcontainer
+from numadoctor.lint.composefiles import Reader
 from numadoctor.lint.nodes import Mapping, Refused
-from numadoctor.lint.projects import BASES, OVERRIDES, Reader, is_overlay, project
+from numadoctor.lint.projects import BASES, OVERRIDES, is_overlay, project
 from numadoctor.lint.reading import Source, read_file
 from numadoctor.lint.recognition import claim_of_name
 
