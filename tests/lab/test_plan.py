@@ -56,3 +56,36 @@ def test_a_process_that_was_started_otherwise_fails(guest: Guest) -> None:
     running = done["running"]
     assert statuses(running, "P062") == ["fail"], told(running)
     assert {"warn", "fail"} & set(statuses(running, "P063")), told(running)
+
+
+@on("x86_64-2n-*", quick=QUICK)
+def test_too_few_huge_pages_on_one_node_are_told_before_the_start(guest: Guest) -> None:
+    """Node 0 has enough for both halves of the pool: the kernel would let it be mapped."""
+    done = guest.call(guest_plan.too_few_huge_pages, ({"0": 16, "1": 4},), limit=600)
+    assert done["planned"]["exit_code"] == 0, done["planned"]
+    before = done["before"]
+    assert before["exit_code"] == 1, told(before["findings"])
+    pages = {f["subject"]: f["status"] for f in before["findings"] if f["id"] == "P052"}
+    assert pages == {"node 0: 2MB pages": "pass", "node 1: 2MB pages": "fail"}
+    # The plan's own commands for the machine make the start good.
+    assert done["prepared"]["exit_code"] == 0, told(done["prepared"]["findings"])
+    assert statuses(done["prepared"]["findings"], "P052") == ["pass"] * 2
+    running = done["running"]
+    assert running["exit_code"] == 0, told(running["findings"])
+    for id in ("P062", "P063"):
+        assert statuses(running["findings"], id) == ["pass"], told(running["findings"])
+
+
+@pytest.mark.parametrize("node", [0, 1])
+@on("x86_64-2n-*", quick=QUICK)
+def test_huge_pages_on_the_wrong_node_are_told_after_the_start(guest: Guest, node: int) -> None:
+    done = guest.call(guest_plan.bound_to, (node, 1), limit=600)
+    # Both nodes have the pages: nothing is wrong before.
+    assert done["before"]["exit_code"] == 0, told(done["before"]["findings"])
+    running = done["running"]
+    wrong = node != 1
+    assert running["exit_code"] == int(wrong), told(running["findings"])
+    for id in ("P062", "P063"):
+        assert statuses(running["findings"], id) == ["fail" if wrong else "pass"], told(
+            running["findings"]
+        )
