@@ -16,7 +16,7 @@ _RANGE = re.compile(r"\{([0-9]{1,4})\.\.([0-9]{1,4})\}")
 _SEQ = re.compile(r"\$\(seq (?:([0-9]{1,4}) )?([0-9]{1,4})\)|`seq (?:([0-9]{1,4}) )?([0-9]{1,4})`")
 
 # A machine has fewer nodes, and a loop in another one is read at most so often.
-_MOST_VALUES, _MOST_ROUNDS = 32, 64
+_MOST_VALUES, _MOST_ROUNDS, _MOST_WORDS = 32, 64, 20_000
 
 
 class Loops:
@@ -58,7 +58,7 @@ class Loops:
         count = 1
         for values in loops.values():
             count *= len(values)
-        if count > _MOST_ROUNDS:
+        if count > _MOST_ROUNDS or count * len(words) > _MOST_WORDS:
             loops = {}
         for values_of_round in product(*loops.values()):
             yield dict(zip(loops, values_of_round, strict=True))

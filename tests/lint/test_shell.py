@@ -216,6 +216,8 @@ def test_loops_over_numbers() -> None:
     assert ["run", "$C"] in commands(assigned)
     many = "for i in {0..31}; do for j in {0..31}; do run $i $j; done; done"
     assert ["run", "$i", "$j"] in commands(many)
+    long = f"for i in {{0..31}}; do run $i {'x ' * 1000}; done"
+    assert len([one for one in commands(long) if one[0] == "run"]) == 1
 
 
 @pytest.mark.parametrize(
