@@ -34,6 +34,9 @@ _NAMED = (
     (r"/grub(\.d/[^/]+)?$|grub[^/]*\.cfg$|cmdline$|/loader/entries/[^/]+\.conf$", "boot"),
 )
 
+# In the copy of a machine a process has a `cmdline` too.
+_OF_A_PROCESS = re.compile(r"/proc/[^/]+/cmdline$")
+
 # Names by which a file says what it is, whatever stands in it.
 _CLAIMED = (
     (r"(?:/|[-_.])compose(?:[-_.][^/]*)?\.ya?ml$", "compose"),
@@ -85,6 +88,8 @@ def claim_of_name(path: str) -> str:
     full = full_path(path)
     if UNIT.search(full) or DROP_IN.search(full):
         return "systemd"
+    if _OF_A_PROCESS.search(full):
+        return ""
     for pattern, kind in (*_CLAIMED, *_NAMED):
         # Any program has an environment file: that its name is one says nothing.
         if kind != "environment" and re.search(pattern, full):
@@ -120,6 +125,8 @@ def kind_of(path: str, text: str) -> str:
             return "devcontainer"
         ours = claim_of_name(path) or _YAML.search(text) or _JSON.search(text)
         return "yaml" if ours else ""
+    if _OF_A_PROCESS.search(full):
+        return ""
     for pattern, kind in _NAMED:
         if re.search(pattern, full):
             return kind

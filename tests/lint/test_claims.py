@@ -95,6 +95,8 @@ def test_other_files_of_a_repository_may_be_what_they_like(tmp_path: Path) -> No
     (tmp_path / "kinds.yaml").write_text("x:\n  kind: [\n")
     (tmp_path / "odd.sh").write_text("#!/bin/sh\necho 'x\n")
     (tmp_path / "picture.json").write_bytes(b"\x89\0")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cmdline").write_bytes(b"python3\0-m\0x\0")
     assert told(tmp_path) == []
 
 
