@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from numadoctor.model import Device, Evidence, Finding, Fix, Node, Target, Topology, info, unknown
 from numadoctor.model.binding import bind
+from numadoctor.model.words import count
 
 from ._envelope import for_target
 from ._topology import be
-from ._words import count
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -18,9 +18,8 @@ from numadoctor.model.placement import (
     Share,
 )
 from numadoctor.model.units import amount
+from numadoctor.model.words import count, nodes_text
 from numadoctor.placement.examination import Examination, examination, printable
-
-from ._words import count, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

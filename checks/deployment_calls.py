@@ -22,6 +22,7 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.words import listed
 
 from ._deployment import (
     CONTAINERS,
@@ -33,7 +34,6 @@ from ._deployment import (
     seen,
     undecided,
 )
-from ._words import listed
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

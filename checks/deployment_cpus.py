@@ -29,6 +29,7 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.binding import compose_update, docker_options, unit_lines
+from numadoctor.model.words import cpus_text, nodes_text
 
 from ._deployment import (
     CONTAINERS,
@@ -41,7 +42,6 @@ from ._deployment import (
     seen,
     undecided,
 )
-from ._words import cpus_text, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

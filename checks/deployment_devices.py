@@ -23,9 +23,9 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.words import count, cpus_text, listed, nodes_text
 
 from ._deployment import CONTAINERS, for_each, in_file, known_ids, launcher, seen
-from ._words import count, cpus_text, listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

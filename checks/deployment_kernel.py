@@ -20,9 +20,9 @@ from numadoctor.model import (
     passed,
     warn,
 )
+from numadoctor.model.words import count
 
 from ._deployment import seen, undecided
-from ._words import count
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -17,9 +17,9 @@ from numadoctor.model import (
     unknown,
 )
 from numadoctor.model.units import amount
+from numadoctor.model.words import nodes_text
 
 from ._deployment import quantity, seen, undecided
-from ._words import nodes_text
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -10,9 +10,9 @@ from numadoctor.lint.documents import Document
 from numadoctor.lint.engines import is_engine, needs
 from numadoctor.lint.workloads import Workload
 from numadoctor.model import Finding, Severity, Undecided, passed, warn
+from numadoctor.model.words import cpus_text
 
 from ._deployment import in_file, known_ids, launcher, seen, undecided
-from ._words import cpus_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

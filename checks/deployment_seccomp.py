@@ -19,9 +19,9 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.words import listed
 
 from ._deployment import answered, in_file, undecided
-from ._words import listed
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -20,9 +20,9 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.words import count
 
 from ._devices import NAMED, device_subject, named
-from ._words import count
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

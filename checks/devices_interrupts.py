@@ -20,6 +20,7 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.words import count, nodes_text
 
 from ._devices import (
     PCI,
@@ -27,7 +28,6 @@ from ._devices import (
     nearest_cpu_nodes,
     node_evidence,
 )
-from ._words import count, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -21,9 +21,9 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.words import count, cpus_text, nodes_text
 
 from ._devices import NAMED, PCI, device_subject, gpus, named, node_evidence
-from ._words import count, cpus_text, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -20,10 +20,10 @@ from numadoctor.model import (
     skip,
     warn,
 )
+from numadoctor.model.words import count, listed
 
 from ._devices import NAMED, PCI, WORDS, device_subject, named, node_evidence
 from ._topology import NODES, be, memory_evidence, platform_fixes
-from ._words import count, listed
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

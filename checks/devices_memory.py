@@ -18,10 +18,10 @@ from numadoctor.model import (
 )
 from numadoctor.model.binding import bind
 from numadoctor.model.units import amount
+from numadoctor.model.words import count, listed, nodes_text
 
 from ._devices import PCI, gpus, named, nearest_cpu_nodes, node_evidence, unknown_places
 from ._topology import NODES, memory_evidence, platform_fixes, unread_nodes
-from ._words import count, listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

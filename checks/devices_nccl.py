@@ -22,11 +22,11 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.words import count, cpus_text, nodes_text
 
 from ._devices import PCI, gpus, named, node_evidence
 from ._envelope import for_target
 from ._topology import NODES
-from ._words import count, cpus_text, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -19,6 +19,7 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.words import count, listed, nodes_text
 
 from ._devices import (
     PCI,
@@ -33,7 +34,6 @@ from ._devices import (
 )
 from ._envelope import for_target
 from ._topology import is_virtual
-from ._words import count, listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -19,6 +19,7 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.words import listed, nodes_text
 
 from ._devices import (
     PCI,
@@ -32,7 +33,6 @@ from ._devices import (
     usage_of,
 )
 from ._envelope import for_target
-from ._words import listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -20,10 +20,10 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.words import count
 
 from ._devices import NAMED, PCI, gpus, rdma_nics
 from ._topology import boot_fix, is_virtual
-from ._words import count
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

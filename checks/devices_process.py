@@ -20,6 +20,7 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.binding import bind, cpuset
+from numadoctor.model.words import cpus_text, nodes_text
 
 from ._devices import (
     PCI,
@@ -35,7 +36,6 @@ from ._devices import (
     usage_of,
 )
 from ._envelope import for_target
-from ._words import cpus_text, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -26,10 +26,10 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.binding import bind, cpuset, numactl_options
+from numadoctor.model.words import cpus_text, nodes_text
 
 from ._devices import usage_of
 from ._envelope import for_target
-from ._words import cpus_text, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -24,9 +24,9 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.calls import CallVerdict, Verdict
+from numadoctor.model.words import nodes_text
 
 from ._envelope import ON_KERNEL, for_target, sandbox_fixes
-from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

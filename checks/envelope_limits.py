@@ -20,6 +20,7 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.units import amount
+from numadoctor.model.words import nodes_text
 
 from ._envelope import (
     for_target,
@@ -30,7 +31,6 @@ from ._envelope import (
     mounts,
     shm_fixes,
 )
-from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -7,9 +7,9 @@ from numadoctor.engine import Scope, check
 from numadoctor.host.runtime import Runtime, clues_readable, read_runtimes
 from numadoctor.kernel import remedy
 from numadoctor.model import Finding, Fix, Target, info, passed, warn
+from numadoctor.model.words import listed
 
 from ._envelope import ON_KERNEL, sandbox_fixes
-from ._words import listed
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

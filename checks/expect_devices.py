@@ -19,9 +19,9 @@ from numadoctor.model import (
 )
 from numadoctor.model.binding import cpuset
 from numadoctor.model.plan import Instance, Plan
+from numadoctor.model.words import cpus_text, listed, nodes_text
 
 from ._expect import PLAN, before_a_start, gpus_of, machine, named, stated, subject
-from ._words import cpus_text, listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

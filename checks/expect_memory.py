@@ -22,9 +22,9 @@ from numadoctor.model import (
 )
 from numadoctor.model.plan import Instance, Plan, PoolPolicy
 from numadoctor.model.units import amount, page_size_folder, page_size_text
+from numadoctor.model.words import count, nodes_text
 
 from ._expect import PLAN, before_a_start, huge_page_size, machine, stated
-from ._words import count, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

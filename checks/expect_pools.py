@@ -20,6 +20,7 @@ from numadoctor.model import (
 from numadoctor.model.placement import Kind, Placement, Policy
 from numadoctor.model.plan import Instance, Plan, PoolBacking, PoolPolicy
 from numadoctor.model.units import amount
+from numadoctor.model.words import nodes_text
 
 from ._expect import (
     NEEDS,
@@ -41,7 +42,6 @@ from ._placement import (
     total,
     what,
 )
-from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -19,6 +19,7 @@ from numadoctor.model import (
 )
 from numadoctor.model.placement import Thread
 from numadoctor.model.plan import Instance, Plan
+from numadoctor.model.words import count, cpus_text, listed
 
 from ._expect import (
     NEEDS,
@@ -33,7 +34,6 @@ from ._expect import (
     subject,
 )
 from ._placement import looked_at, process_text
-from ._words import count, cpus_text, listed
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

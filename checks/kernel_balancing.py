@@ -18,9 +18,9 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.words import count, listed
 
 from ._kernel import MM, absent, interleave, names, shows, sysctl_fixes, sysfs_fixes
-from ._words import count, listed
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -22,9 +22,9 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.units import amount, page_size_folder, page_size_text
+from numadoctor.model.words import count, listed, nodes_text
 
 from ._kernel import MM, absent, field, meminfo, names, page_size, shows, sysctl_fixes, sysfs_fixes
-from ._words import count, listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -22,9 +22,9 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.units import amount
+from numadoctor.model.words import listed, nodes_text
 
 from ._kernel import absent, field, meminfo, names, sysctl_fixes, total_memory
-from ._words import listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -21,9 +21,9 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.units import amount
+from numadoctor.model.words import listed
 
 from ._kernel import absent, interleave, meminfo, page_size, sysctl_fixes, total_memory
-from ._words import listed
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -17,9 +17,9 @@ from numadoctor.model import (
     skip,
     warn,
 )
+from numadoctor.model.words import listed, nodes_text
 
 from ._kernel import MM, absent, names, shows, sysfs_fixes
-from ._words import listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from numadoctor.engine import Requires, Scope, check
 from numadoctor.model import Evidence, Finding, Fix, Target, Undecided, passed, skip, unknown, warn
 from numadoctor.model.placement import Attacher, Kind, Placement
+from numadoctor.model.words import count, listed, nodes_text
 from numadoctor.placement.examination import Examination
 
 from ._placement import (
@@ -19,7 +20,6 @@ from ._placement import (
     undecided_processes,
     what,
 )
-from ._words import count, listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -23,6 +23,7 @@ from numadoctor.model import (
 from numadoctor.model.binding import bind, numactl_options
 from numadoctor.model.placement import Kind, Placement, Policy, Share
 from numadoctor.model.units import amount
+from numadoctor.model.words import nodes_text
 from numadoctor.placement.examination import Examination
 
 from ._placement import (
@@ -42,7 +43,6 @@ from ._placement import (
     subject_of,
     total,
 )
-from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

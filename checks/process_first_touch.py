@@ -19,6 +19,7 @@ from numadoctor.model import (
 )
 from numadoctor.model.placement import Kind, Placement
 from numadoctor.model.units import amount
+from numadoctor.model.words import nodes_text
 from numadoctor.placement.examination import Examination
 
 from ._placement import (
@@ -40,7 +41,6 @@ from ._placement import (
     total,
     what,
 )
-from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -22,8 +22,7 @@ from numadoctor.model import (
     warn,
 )
 from numadoctor.model.units import amount
-
-from ._words import count, nodes_text
+from numadoctor.model.words import count, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -18,6 +18,7 @@ from numadoctor.model import (
 )
 from numadoctor.model.placement import Kind, Placement
 from numadoctor.model.units import amount, page_size_folder
+from numadoctor.model.words import nodes_text
 from numadoctor.placement.examination import Examination
 
 from ._placement import (
@@ -34,7 +35,6 @@ from ._placement import (
     unread_policies,
     what,
 )
-from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

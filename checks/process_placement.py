@@ -20,6 +20,7 @@ from numadoctor.model import (
 from numadoctor.model.binding import bind
 from numadoctor.model.placement import Placement, Policy
 from numadoctor.model.units import amount
+from numadoctor.model.words import nodes_text
 from numadoctor.placement.examination import Examination
 
 from ._placement import (
@@ -41,7 +42,6 @@ from ._placement import (
     undecided_processes,
     what,
 )
-from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -19,6 +19,7 @@ from numadoctor.model import (
 )
 from numadoctor.model.binding import bind
 from numadoctor.model.placement import Policy
+from numadoctor.model.words import nodes_text
 from numadoctor.placement.examination import Examination, printable
 
 from ._placement import (
@@ -37,7 +38,6 @@ from ._placement import (
     undecided_processes,
     what,
 )
-from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

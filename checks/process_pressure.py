@@ -20,11 +20,11 @@ from numadoctor.model import (
 )
 from numadoctor.model.placement import Kind, Placement
 from numadoctor.model.units import amount
+from numadoctor.model.words import nodes_text
 from numadoctor.placement.examination import Examination
 
 from ._kernel import sysctl_fixes
 from ._placement import PLACEMENT, looked_at, name_of, node_list, process_text, unread_policies
-from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

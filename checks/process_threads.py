@@ -20,6 +20,7 @@ from numadoctor.model import (
 )
 from numadoctor.model.binding import bind
 from numadoctor.model.placement import Process, Thread
+from numadoctor.model.words import count, nodes_text
 from numadoctor.placement.examination import Examination
 
 from ._placement import (
@@ -31,7 +32,6 @@ from ._placement import (
     process_text,
     undecided_processes,
 )
-from ._words import count, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

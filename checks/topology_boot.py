@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from numadoctor.engine import check
 from numadoctor.host import parsers
 from numadoctor.model import Finding, Status, Target, Topology, fail, info, passed, warn
+from numadoctor.model.words import count
 
 from ._topology import COMMAND_LINE, CPUS, boot_fix
-from ._words import count
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -22,6 +22,7 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.words import count, listed, nodes_text
 
 from ._topology import (
     COMMAND_LINE,
@@ -35,7 +36,6 @@ from ._topology import (
     short_list,
     unread_nodes,
 )
-from ._words import count, listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

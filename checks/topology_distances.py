@@ -19,9 +19,9 @@ from numadoctor.model import (
     unknown,
     warn,
 )
+from numadoctor.model.words import count, nodes_text
 
 from ._topology import COMMAND_LINE, NODES, boot_fix, cpu_text, platform_fixes
-from ._words import count, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -13,9 +13,9 @@ from numadoctor.model import (
     passed,
     warn,
 )
+from numadoctor.model.words import nodes_text
 
 from ._topology import NODES
-from ._words import nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

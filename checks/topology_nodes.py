@@ -28,6 +28,7 @@ from numadoctor.model import (
 )
 from numadoctor.model.binding import bind
 from numadoctor.model.units import amount
+from numadoctor.model.words import count, listed, nodes_text
 
 from ._topology import (
     CPUS,
@@ -39,7 +40,6 @@ from ._topology import (
     short_list,
     unread_nodes,
 )
-from ._words import count, listed, nodes_text
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

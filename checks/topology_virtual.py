@@ -7,9 +7,9 @@ from numadoctor.engine import Requires, check
 from numadoctor.host.virtual import CPUINFO, DMI, read_virtual
 from numadoctor.model import Evidence, Finding, Target, Topology, passed, warn
 from numadoctor.model.units import amount
+from numadoctor.model.words import count, listed
 
 from ._topology import NODES, memory_evidence, platform_fixes
-from ._words import count, listed
 
 if TYPE_CHECKING:
     from numadoctor.host import Host

@@ -9,6 +9,7 @@ from numadoctor.model import Device, distance
 from numadoctor.model.device import Distance, GpuLink, Step
 from numadoctor.model.plan import Instance, PoolPolicy
 from numadoctor.model.units import amount
+from numadoctor.model.words import cpus_text, nodes_text
 from numadoctor.planning.machine import Machine
 
 
@@ -40,18 +41,6 @@ class Story(NamedTuple):
     @property
     def unknown(self) -> list[Device]:
         return [gpu for gpu in self.gpus if gpu.node is None]
-
-
-def nodes_text(nodes: Iterable[int]) -> str:
-    """``node 0``, ``nodes 0-1``."""
-    ids = sorted(set(nodes))
-    return f"node{'' if len(ids) == 1 else 's'} {to_text(ids)}"
-
-
-def cpus_text(cpus: Iterable[int]) -> str:
-    """``CPU 0``, ``CPUs 0-7``."""
-    ids = sorted(set(cpus))
-    return f"CPU{'' if len(ids) == 1 else 's'} {to_text(ids)}"
 
 
 def why(story: Story) -> Iterator[str]:

@@ -21,9 +21,9 @@ from numadoctor.model.plan import (
     Snippet,
 )
 from numadoctor.model.units import amount
+from numadoctor.model.words import nodes_text
 from numadoctor.planning import explaining
 from numadoctor.planning.cpus import Claims, Cpus, TooFewCores, divide_cores
-from numadoctor.planning.explaining import nodes_text
 from numadoctor.planning.grouping import Grouping, group_gpus
 from numadoctor.planning.launchers import huge_page_commands, snippets
 from numadoctor.planning.machine import Machine

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from numadoctor.model.units import amount
-from numadoctor.planning.explaining import nodes_text
+from numadoctor.model.words import nodes_text
 from numadoctor.planning.machine import Machine
 from numadoctor.planning.memory import Wish, place_pools
 

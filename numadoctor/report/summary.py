@@ -4,13 +4,9 @@ from collections.abc import Iterable
 
 from numadoctor.model import Device, NodeKind, Topology
 from numadoctor.model.units import amount
+from numadoctor.model.words import count
 
 KINDS = {"gpu": "GPU", "accelerator": "accelerator", "nic": "NIC", "storage": "drive"}
-
-
-def count(number: int, word: str) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def device_counts(devices: Iterable[Device]) -> list[str]:

@@ -9,8 +9,9 @@ from itertools import combinations
 
 from numadoctor.model import Device, Node, NodeKind, Topology
 from numadoctor.model.units import amount
+from numadoctor.model.words import count
 from numadoctor.report.connections import COMPUTING, WORDS, short_name, unknown_links
-from numadoctor.report.summary import count, cpu_count, device_counts, memory_total
+from numadoctor.report.summary import cpu_count, device_counts, memory_total
 from numadoctor.report.svg_canvas import Canvas, fitted, width
 from numadoctor.report.svg_layout import (
     CHIP,

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from numadoctor.model import Device, Node, NodeKind, Topology
 from numadoctor.model.units import amount, id_list
+from numadoctor.model.words import count
 from numadoctor.report.connections import (
     COMPUTING,
     WORDS,
@@ -13,7 +14,7 @@ from numadoctor.report.connections import (
     unknown_links,
     word,
 )
-from numadoctor.report.summary import KINDS, count, cpu_count, device_counts, memory_total
+from numadoctor.report.summary import KINDS, cpu_count, device_counts, memory_total
 from numadoctor.report.terminal import Terminal
 from numadoctor.report.terminal import columns as columns_of
 

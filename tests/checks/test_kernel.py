@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from numadoctor.checks import _kernel, _words
+from numadoctor.checks import _kernel
 from numadoctor.checks.kernel_balancing import damon_migration, numa_balancing, numad
 from numadoctor.checks.kernel_hugepages import fragmentation, huge_page_pools
 from numadoctor.checks.kernel_limits import cpu_governor, kernel_features
@@ -121,26 +121,6 @@ def test_page_size_is_not_guessed(meminfo: str) -> None:
     }
     with pytest.raises(Undecided):
         _kernel.page_size(Host(Files(files)))
-
-
-@pytest.mark.parametrize(
-    ("texts", "text"), [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")]
-)
-def test_listed(texts: list[str], text: str) -> None:
-    assert _words.listed(iter(texts)) == text
-
-
-@pytest.mark.parametrize(
-    ("ids", "text"), [((), "no node"), ((8,), "node 8"), ((0, 8, 1), "nodes 0-1,8")]
-)
-def test_nodes_in_words(ids: tuple[int, ...], text: str) -> None:
-    assert _words.nodes_text(iter(ids)) == text
-
-
-def test_counts_in_words() -> None:
-    assert _words.count(1, "page") == "1 page"
-    assert _words.count(0, "page") == "0 pages"
-    assert _words.count(2048, "process", "processes") == "2,048 processes"
 
 
 POLICIES = st.sampled_from(

@@ -1,8 +1,8 @@
-"""How checks write counts, ids and enumerations in their messages."""
+"""How counts, ids and enumerations are written in messages."""
 
 from collections.abc import Iterable
 
-from numadoctor.host import parsers
+from numadoctor.model.units import id_list
 
 
 def nodes_text(nodes: Iterable[int]) -> str:
@@ -16,10 +16,10 @@ def cpus_text(cpus: Iterable[int]) -> str:
 
 
 def _ids_text(ids: Iterable[int], word: str) -> str:
-    members = tuple(ids)
+    members = set(ids)
     if not members:
         return f"no {word}"
-    return f"{word}{'' if len(members) == 1 else 's'} {parsers.format_list(members)}"
+    return f"{word}{'' if len(members) == 1 else 's'} {id_list(members)}"
 
 
 def count(number: int, one: str, many: str = "") -> str:
