@@ -1,18 +1,23 @@
 """NCCL's topology file (``NCCL_TOPO_DUMP_FILE``): nodes, and the PCI devices below each."""
 
 import re
+from collections.abc import Iterable
 
 from numadoctor.evidence.pasted import Pasted, PastedDevice, PastedNode, Refused
 from numadoctor.host import parsers
 from numadoctor.host.devices import device_kind
-from numadoctor.host.parsers import NcclDevice, NcclTopology
+from numadoctor.host.parsers import NcclDevice, NcclLink, NcclTopology
 from numadoctor.model import ParseError
+from numadoctor.model.device import GpuLink
 
 FORMAT = "NCCL topology file"
 ROOT = "system"
 
 _LINE = re.compile(r"\bline ([0-9]{1,9}), column [0-9]+|\bline ([0-9]{1,9})")
 _BRIDGE = 0x06
+
+# More than any machine has, and few enough to look at all pairs.
+_MOST_GPUS = 256
 
 
 def parse(text: str, line: int) -> Pasted:
@@ -33,6 +38,37 @@ def parse(text: str, line: int) -> Pasted:
         devices=tuple(
             _device(told, device, line) for device in told.devices if not _is_bridge(device)
         ),
+        relations=_relations(told),
+    )
+
+
+def _relations(told: NcclTopology) -> dict[tuple[str, str], str]:
+    """NVLinks and XGMI between GPUs that both ends tell, also through a switch (a bridge)."""
+    found = {}
+    gpus = {device.address: device.links for device in told.devices if device.is_gpu}
+    if len(gpus) > _MOST_GPUS:
+        return {}
+    for one, mine in gpus.items():
+        for other, theirs in gpus.items():
+            if one == other:
+                continue
+            ends = ((mine, other), (theirs, one))
+            if number := sum(
+                min(_number(links, to, switched) for links, to in ends) for switched in (0, 1)
+            ):
+                found[one, other] = GpuLink("NVLink", number).label
+            elif all(any(x.kind == "xgmi" and x.target == to for x in ls) for ls, to in ends):
+                found[one, other] = GpuLink("XGMI").label
+    return found
+
+
+def _number(links: Iterable[NcclLink], target: str, switched: int) -> int:
+    """How many NVLinks lead to a GPU, or to switches."""
+    return sum(
+        link.number
+        for link in links
+        if link.kind == "nvlink"
+        and ((link.target_class or 0) >> 16 == _BRIDGE if switched else link.target == target)
     )
 
 

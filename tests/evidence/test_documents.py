@@ -196,3 +196,36 @@ def is_told(pasted: Pasted, told: dict[str, Any]) -> None:
         columns = dict(zip(sorted(nodes), facts["distance"], strict=False))
         assert all(columns.get(to) == d for to, d in node.distances.items())
     assert all(node.distances for node in pasted.nodes)
+
+
+def test_links_between_the_gpus_of_a_topology_of_nccl() -> None:
+    """Of two GPUs both have to tell; through switches the end with fewer links counts."""
+    switches = [f'<nvlink target="0000:0{n}:00.0" count="{n}" tclass="0x068000"/>' for n in (4, 5)]
+    links = {
+        "10": '<nvlink target="0000:20:00.0" count="4" tclass="0x030200"/>',
+        "20": '<nvlink target="0000:10:00.0" count="3" tclass="0x030200"/>',
+        "30": "".join(switches),
+        "40": switches[0],
+        "50": '<xgmi target="0000:60:00.0" count="1" tclass="0x120000"/>',
+        "60": '<xgmi target="0000:50:00.0" count="1" tclass="0x120000"/>',
+        "70": '<nvlink target="0000:10:00.0" count="4" tclass="0x030200"/>',
+    }
+    text = '<system version="1"><cpu numaid="0">\n' + "\n".join(
+        f'<pci busid="0000:{bus}:00.0" class="0x030200"><gpu dev="{n}" sm="90">{inside}</gpu></pci>'
+        for n, (bus, inside) in enumerate(links.items())
+    )
+    pasted = one(text + "\n</cpu></system>\n")
+    told = {("10", "20"): "NV3", ("30", "40"): "NV4", ("50", "60"): "XGMI"}
+    told |= {(other, bus): word for (bus, other), word in told.items()}
+    assert pasted.relations == {
+        (f"0000:{bus}:00.0", f"0000:{other}:00.0"): word for (bus, other), word in told.items()
+    }
+
+
+def test_no_machine_has_so_many_gpus() -> None:
+    gpus = "".join(
+        f'<pci busid="{n:04x}:00:00.0"><gpu dev="0"><nvlink target="" count="9" tclass="0x068000"/>'
+        "</gpu></pci>"
+        for n in range(300)
+    )
+    assert nccl.parse(f"<system><cpu>{gpus}</cpu></system>", 1).relations == {}

@@ -188,6 +188,22 @@ def test_gaps_between_nvlinks(value: int) -> None:
     assert nvlinks(Gaps()) == [(["switch"], 1)] * 2
 
 
+def test_states_of_nvlinks_that_are_told_as_a_field_alone() -> None:
+    class Fields(Library):
+        def nvmlDeviceGetNvLinkState(self, handle: str, link: int) -> int:
+            raise Refused(3)
+
+        def nvmlDeviceGetFieldValues(self, handle: str, fields: list[tuple[int, int]]) -> list[Any]:
+            ((number, link),) = fields
+            assert number == nvml._STATE_FIELD
+            # Inactive, active, asleep; there are no others.
+            state = {1: 0, 2: 1, 3: 2}.get(link)
+            value = SimpleNamespace(uiVal=state or 0)
+            return [SimpleNamespace(nvmlReturn=2 if state is None else 0, value=value)]
+
+    assert nvlinks(Fields())[0] == (["switch", "unknown"], 1)
+
+
 @pytest.mark.parametrize("value", [4, 15, 999])
 def test_nvlinks_that_are_not_told(value: int) -> None:
     """NVML_ERROR_NO_PERMISSION, _GPU_IS_LOST, _UNKNOWN: not none, but unknown."""
@@ -216,6 +232,9 @@ def test_numbers_of_errors_are_those_of_the_bindings() -> None:
         pynvml.NVML_ERROR_NOT_FOUND,
     )
     assert pynvml.NVMLError(3).value == 3
+    assert pynvml.NVML_FI_DEV_NVLINK_GET_STATE == nvml._STATE_FIELD
+    assert pynvml.NVML_NVLINK_STATE_INACTIVE == 0
+    assert hasattr(pynvml, "nvmlDeviceGetFieldValues")
     assert {
         pynvml.NVML_NVLINK_DEVICE_TYPE_GPU: "gpu",
         pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU: "cpu",

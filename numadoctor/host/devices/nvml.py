@@ -32,6 +32,8 @@ _MOST_NVLINKS = 36
 # NVML_ERROR_INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND: the GPU has no such link. Gaps are
 # possible: which links a board uses is up to its maker.
 _NOT_THERE = (2, 3, 6)
+# NVML_FI_DEV_NVLINK_GET_STATE; a link that sleeps is up too.
+_STATE_FIELD = 165
 
 
 @dataclass(frozen=True)
@@ -232,18 +234,30 @@ def _nvlinks(library: Any, handle: Any, addresses: Sequence[str]) -> dict[str, A
     inactive = 0
     for link in range(_MOST_NVLINKS):
         try:
-            state = library.nvmlDeviceGetNvLinkState(handle, link)
-        except AttributeError:
+            state = _state(library, handle, link)
+        except (AttributeError, library.NVMLError):
             return {"nvlinks": None, "nvlinks_inactive": None}
-        except library.NVMLError as error:
-            if getattr(error, "value", _NOT_THERE[0]) in _NOT_THERE:
-                continue
-            return {"nvlinks": None, "nvlinks_inactive": None}
+        if state is None:
+            continue
         if state:
             found.append(_remote(library, handle, link, addresses))
         else:
             inactive += 1
     return {"nvlinks": found, "nvlinks_inactive": inactive}
+
+
+def _state(library: Any, handle: Any, link: int) -> int | None:
+    """Whether a link is up; None where the GPU has no such link."""
+    try:
+        state: int = library.nvmlDeviceGetNvLinkState(handle, link)
+    except library.NVMLError as error:
+        if getattr(error, "value", _NOT_THERE[0]) not in _NOT_THERE:
+            raise
+    else:
+        return state
+    # From Hopper on NCCL asks for this field instead, and for the function where it is not told.
+    fields = _try(library, "nvmlDeviceGetFieldValues", handle, [(_STATE_FIELD, link)])
+    return int(fields[0].value.uiVal) if fields and not fields[0].nvmlReturn else None
 
 
 def _remote(library: Any, handle: Any, link: int, addresses: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from numadoctor.model.errors import ParseError as ParseError
 _NAMES = {
     "lists": "MAX_ID format_list mask_digits numbered parse_isolcpus parse_list parse_map",
     "maps": "Backing Maps MapsLine parse_backing parse_maps",
-    "nccl": "NcclCpu NcclDevice NcclTopology parse_nccl_topology",
+    "nccl": "NcclCpu NcclDevice NcclLink NcclTopology parse_nccl_topology",
     "node": "BuddyRow Zone parse_buddyinfo parse_counters parse_distance parse_meminfo "
     "parse_page_size_dir parse_zoneinfo",
     "numa_maps": "NumaMaps NumaMapsLine NumaMapsPages parse_numa_maps parse_policy",
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from numadoctor.host.parsers.maps import parse_maps as parse_maps
     from numadoctor.host.parsers.nccl import NcclCpu as NcclCpu
     from numadoctor.host.parsers.nccl import NcclDevice as NcclDevice
+    from numadoctor.host.parsers.nccl import NcclLink as NcclLink
     from numadoctor.host.parsers.nccl import NcclTopology as NcclTopology
     from numadoctor.host.parsers.nccl import parse_nccl_topology as parse_nccl_topology
     from numadoctor.host.parsers.node import BuddyRow as BuddyRow

@@ -5,7 +5,9 @@ and pasted evidence all read it through ``parse_nccl_topology``.
 
 Source: src/graph/xml.cc and src/graph/topo.cc of NCCL: a ``cpu`` has the
 attributes ``numaid`` and ``affinity`` (a mask as in local_cpus), a ``pci`` the
-attribute ``busid`` and, inside, further ``pci``, a ``gpu`` or a ``nic``.
+attribute ``busid`` and, inside, further ``pci``, a ``gpu`` or a ``nic``. In a ``gpu``
+there is an ``nvlink`` (with RCCL an ``xgmi``) for each device that links lead to, with
+its ``target`` and ``count``, and the class of the target as ``tclass``.
 """
 
 from dataclasses import dataclass, field
@@ -37,6 +39,22 @@ class NcclCpu(NamedTuple):
     line: int = 0
 
 
+class NcclLink(NamedTuple):
+    """An ``nvlink`` or ``xgmi`` element.
+
+    :ivar kind: which of the two
+    :ivar target: the bus id as sysfs writes it, or "" for one that is none, as of a switch
+        that the program may not see
+    :ivar number: links that lead there; 0 where that is not told
+    :ivar target_class: 24-bit class code of the target, or None
+    """
+
+    kind: str
+    target: str
+    number: int
+    target_class: int | None = None
+
+
 class NcclDevice(NamedTuple):
     """A ``pci`` element.
 
@@ -50,6 +68,7 @@ class NcclDevice(NamedTuple):
     :ivar rank: the rank that uses the GPU, or None
     :ivar nets: names of the NICs in it: ``mlx5_0``
     :ivar line: where it starts in the file
+    :ivar links: those of the GPU in it, beside PCI Express
     """
 
     address: str
@@ -62,6 +81,7 @@ class NcclDevice(NamedTuple):
     rank: int | None = None
     nets: tuple[str, ...] = ()
     line: int = 0
+    links: tuple[NcclLink, ...] = ()
 
     @property
     def is_gpu(self) -> bool:
@@ -103,6 +123,8 @@ class _Reader:
             device["rank"] = _integer(attributes, "rank", line, None)
         elif name == "net" and (device := self._device()) is not None and "name" in attributes:
             device["nets"] = (*device.get("nets", ()), attributes["name"])  # type: ignore[misc]
+        elif name in ("nvlink", "xgmi") and (device := self._device()) is not None:
+            device["links"] = (*device.get("links", ()), _link(name, attributes))  # type: ignore[misc]
         self.open.append((name, place))
 
     def end(self, name: str) -> None:
@@ -175,6 +197,19 @@ def _cpu(attributes: dict[str, str], line: int) -> NcclCpu:
         except ParseError as bad:
             raise ParseError(_WHAT, affinity, f"line {line}: {bad}") from None
     return NcclCpu(None if node is None or node < 0 else node, cpus, affinity, line)
+
+
+def _link(kind: str, attributes: dict[str, str]) -> NcclLink:
+    """Tells less where an attribute is not understood: nothing else hangs on it."""
+    try:
+        target = parse_bus_id(attributes.get("target", ""))
+    except ParseError:
+        target = ""
+    count = attributes.get("count", "")
+    known = count.isascii() and count.isdecimal() and len(count) < 4
+    return NcclLink(
+        kind, target, int(count) if known else 0, _hexadecimal(attributes.get("tclass", ""))
+    )
 
 
 def _integer(attributes: dict[str, str], name: str, line: int, absent: int | None) -> int | None:

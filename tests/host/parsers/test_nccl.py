@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numadoctor.host.parsers import NcclCpu, NcclDevice, parse_nccl_topology
+from numadoctor.host.parsers import NcclCpu, NcclDevice, NcclLink, parse_nccl_topology
 from numadoctor.model import ParseError
 from tests.host.parsers.samples import NCCL
 
@@ -16,10 +16,41 @@ def test_a_dump_of_nccl() -> None:
     switch = "0000:15:01.0"
     assert topology.devices == (
         NcclDevice(switch, 0, (), 0x060400, 32.0, 16, line=3),
-        NcclDevice("0000:18:00.0", 0, (switch,), 0x030200, 32.0, 16, 0, 3, line=4),
+        NcclDevice(
+            "0000:18:00.0",
+            0,
+            (switch,),
+            0x030200,
+            32.0,
+            16,
+            0,
+            3,
+            line=4,
+            links=(NcclLink("nvlink", "", 18, 0x068000),),
+        ),
         NcclDevice("0000:17:00.0", 0, (switch,), 0x020700, None, 16, nets=("mlx5_0",), line=9),
     )
     assert [device.is_gpu for device in topology.devices] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("element", "link"),
+    [
+        (
+            '<nvlink target="00000000:3B:00.0" count="4" tclass="0x030200"/>',
+            NcclLink("nvlink", "0000:3b:00.0", 4, 0x030200),
+        ),
+        ('<xgmi target="0000:26:00.0" count="1"/>', NcclLink("xgmi", "0000:26:00.0", 1)),
+        ('<nvlink target="fffffff:ffff:ff" count="١"/>', NcclLink("nvlink", "", 0)),
+        ('<nvlink count="99999" tclass="wide"/>', NcclLink("nvlink", "", 0)),
+    ],
+)
+def test_links_of_a_gpu(element: str, link: NcclLink) -> None:
+    text = f'<system><cpu><pci busid="0:1:0.0"><gpu dev="0">{element}</gpu></pci></cpu></system>'
+    (device,) = parse_nccl_topology(text.encode()).devices
+    assert device.links == (link,)
+    # Outside of a device it belongs to nothing.
+    assert parse_nccl_topology(f"<system>{element}</system>".encode()).devices == ()
 
 
 @pytest.mark.parametrize(
