@@ -12,6 +12,13 @@ _ARITHMETIC = re.compile(r"\(\([^\n]*?\)\)")
 _EMPTY = re.compile(r"\n+")
 _REDIRECTION = re.compile(r"[0-9]*(?:>>|<<<|>&|<&|&>|>|<)")
 _HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([A-Za-z0-9_.-]+))")
+_WORD = re.compile(r"[A-Za-z0-9_]+")
+_COMMENT = re.compile(r"(?<=[\s;(&|])#[^\n]*")
+_ANSI = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+
+# How many substitutions may lie one in the other.
+_DEEPEST = 50
 
 
 class Scanner:
@@ -21,6 +28,7 @@ class Scanner:
         self.text, self.file, self.indent = text, file, indent
         self.at, self.line, self.start = 0, line, 1 - column
         self.here: list[tuple[str, bool]] = []
+        self.depth = 0
 
     def step(self, count: int = 1) -> None:
         """Go on by some characters, counting lines."""
@@ -97,6 +105,9 @@ class Scanner:
             if character == "'":
                 parts.append(self._until_quote())
                 quoted = True
+            elif text.startswith("$'", self.at):
+                parts.append(self._ansi())
+                quoted = True
             elif character == '"':
                 parts.append(self._double())
                 quoted = True
@@ -152,18 +163,66 @@ class Scanner:
                 raise Refused("a substitution that does not end", line, column)
             self.step(end + 1 - self.at)
             return self.text[begin : self.at]
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise Refused(f"substitutions more than {_DEEPEST} levels deep", line, column)
+        if self.text.startswith(("${", "$(("), self.at):
+            self._balanced(line, column)
+        else:
+            self._commands(line, column)
+        self.depth -= 1
+        return self.text[begin : self.at]
+
+    def _balanced(self, line: int, column: int) -> None:
+        """Go behind a ``${…}`` or ``$((…))``."""
         opening = self.text[self.at + 1]
         closing = {"(": ")", "{": "}"}[opening]
         depth = 0
         while self.at < len(self.text):
             character = self.text[self.at]
-            if character == "'" and opening == "(":
-                self._until_quote()
-                continue
             if character == "\\":
                 self.step()
             depth += (character == opening) - (character == closing)
             self.step()
             if character == closing and depth == 0:
-                return self.text[begin : self.at]
+                return
         raise Refused("a substitution that does not end", line, column)
+
+    def _commands(self, line: int, column: int) -> None:
+        """Go behind a ``$(…)``, whose quotes, comments and patterns may have parentheses."""
+        depth = cases = 0
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            word = _WORD.match(self.text, self.at)
+            if word:
+                cases += (word[0] == "case") - (word[0] == "esac" and cases > 0)
+                self.step(len(word[0]))
+                continue
+            if character == "'":
+                self._until_quote()
+            elif character == '"':
+                self._double()
+            elif comment := _COMMENT.match(self.text, self.at):
+                self.step(len(comment[0]))
+            elif match := _HERE.match(self.text, self.at):
+                self.here.append((match[2] or match[3] or match[4], bool(match[1])))
+                self.step(len(match[0]))
+            elif character == "\n" and self.here:
+                self.step()
+                self._skip_here_documents()
+            else:
+                # In `case x in a) …` a parenthesis closes a pattern.
+                of_pattern = character == ")" and depth == 1 and cases > 0
+                depth += (character == "(") - (character == ")" and not of_pattern)
+                self.step(2 if character == "\\" else 1)
+                if character == ")" and depth == 0:
+                    return
+        raise Refused("a substitution that does not end", line, column)
+
+    def _ansi(self) -> str:
+        """``$'…'``, in which a backslash escapes."""
+        match = _ANSI.match(self.text, self.at)
+        if match is None:
+            raise Refused("a quote that does not end", self.line, self.column)
+        self.step(len(match[0]))
+        return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), match[1], flags=re.DOTALL)
