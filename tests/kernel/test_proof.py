@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from numadoctor.kernel import proof
+from numadoctor.kernel import proof, syscalls
 from numadoctor.kernel.abi import UnknownAbi, by_name, current_abi
+from numadoctor.kernel.child import NoAnswer
 from numadoctor.kernel.nodemask import GET_MAXNODE, decode, encode, maxnode_for
+from numadoctor.kernel.process import MemsAllowed
+from numadoctor.kernel.syscalls import Answer
 from tests.kernel import compat32, seccomp
 from tests.kernel.child import in_child
 
@@ -42,6 +45,25 @@ def test_the_plain_number_of_bits_loses_the_last_node() -> None:
         str(last + 1): [first],
         str(maxnode_for(encode([last]))): [first, last],
     }
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 4])
+def test_the_last_bit_is_one_that_the_kernel_has_room_for(
+    monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """One digit of Mems_allowed stands for one to four bits."""
+
+    def answer(mode: int, address: int, maxnode: int) -> Answer:
+        nodes = decode(ctypes.string_at(address, (maxnode - 1) // 8))
+        return Answer(-1, errno.EINVAL) if max(nodes) >= room else Answer(0, 0)
+
+    monkeypatch.setattr(proof, "mems_allowed", lambda: MemsAllowed((0,), 4))
+    monkeypatch.setattr(syscalls, "set_mempolicy", answer)
+    if room == 1:
+        with pytest.raises(NoAnswer, match="no second bit"):
+            proof._last_bit(0)
+    else:
+        assert proof._last_bit(0) == room - 1
 
 
 @live
