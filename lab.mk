@@ -5,8 +5,11 @@
 LAB_PYTEST := NUMADOCTOR_LAB=1 $(BIN)/python -m pytest tests/lab
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
+# Kernels that Debian does not build are compiled, for lab-full only.
+lab-full: LAB_EXTENT := full
+
 lab-packages: $(STAMP)
-	@missing=$$($(BIN)/python -m tests.lab.debian) || exit; \
+	@missing=$$($(BIN)/python -m tests.lab.debian $(LAB_EXTENT)) || exit; \
 	[ -z "$$missing" ] && apt-get indextargets 'Origin: Debian' | grep -q . || \
 	{ echo "installing $$missing"; $(SUDO) apt-get -q update && \
 	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -q install --yes --no-install-recommends $$missing; }

@@ -70,7 +70,7 @@ def _without_skip(report: _Report) -> _Report:
 def _why_skipped() -> str:
     reason = "starts a container or boots a kernel: needs NUMADOCTOR_LAB=1 (make lab)"
     try:
-        absent = debian.missing({name for part in debian.PACKAGES.values() for name in part})
+        absent = debian.missing({name for part in debian.QUICK for name in debian.PACKAGES[part]})
     except debian.Unavailable as error:
         return f"{reason}; {error}"
     return f"{reason} and the packages {' '.join(absent)}" if absent else reason

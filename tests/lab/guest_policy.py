@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from numadoctor.kernel import policy, probe, proof
+from numadoctor.kernel import nodemask, policy, probe, proof
+from numadoctor.kernel.abi import ByteOrder
 from numadoctor.kernel.policy import MbindFlag, Mode, ModeFlag, PolicyError
 from numadoctor.kernel.syscalls import set_mempolicy as raw_set_mempolicy
 
@@ -148,6 +149,20 @@ def short_maxnode() -> dict[str, Any]:
     places = Pages(64).touch().places()
     policy.set_mempolicy(Mode.DEFAULT)
     return {"errno": wrong.errno, "policy": shown, "places": places}
+
+
+def byte_orders() -> dict[str, int]:
+    """What a policy for node 0 is answered, by the byte order of its mask: an errno, or 0."""
+    found: dict[str, int] = {}
+    orders: tuple[ByteOrder, ...] = ("little", "big")
+    for order in orders:
+        mask = nodemask.encode([0], byteorder=order)
+        buffer = ctypes.create_string_buffer(mask, len(mask))
+        maxnode = nodemask.maxnode_for(mask)
+        answer = raw_set_mempolicy(Mode.BIND, ctypes.addressof(buffer), maxnode)
+        found[order] = answer.errno
+    policy.set_mempolicy(Mode.DEFAULT)
+    return found
 
 
 def narrowed(mems: str, nodes: Sequence[int]) -> dict[str, Any]:

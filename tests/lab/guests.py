@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
-from tests.lab import cache, debian, guest_facts, project
+from tests.lab import cache, compiled, debian, guest_facts, project
 from tests.lab.guest_init import MARK
 from tests.lab.machines import MACHINES, Machine, command
 
@@ -85,8 +85,11 @@ class Guest:
         :raises debian.Unavailable: when packages or its kernel are not to be had
         """
         debian.require("guests")
-        architecture, pattern = machine.platform.kernels[machine.kernel]
-        kernel = debian.kernel(architecture, machine.kernel, pattern)
+        architecture, package = machine.platform.kernels[machine.kernel]
+        if package.startswith("linux-source-"):
+            kernel = compiled.kernel(architecture, package)
+        else:
+            kernel = debian.kernel(architecture, machine.kernel, package)
         initrd = initrd or _initrd(machine.platform.root)
         if machine.modules:
             modules = debian.kernel_modules(architecture, kernel, machine.modules)
@@ -139,7 +142,16 @@ class Guest:
             "keywords": keywords or {},
             "limit": limit,
         }
-        line = json.dumps(request).encode() + b"\n"
+        return self.ask(json.dumps(request), name, limit + _GRACE)
+
+    def ask(self, request: str, what: str, limit: float = CALL_LIMIT) -> Any:
+        """Send one line to the first process and return the value that it answers.
+
+        :param what: names the request in an error
+        :param limit: seconds to wait for the answer
+        :raises GuestError: when the answer is an error, or none comes
+        """
+        line = request.encode() + b"\n"
         if len(line) > _LONGEST_REQUEST:
             raise ValueError(f"a request of {len(line)} bytes is too long for the serial line")
         self.wait()
@@ -148,7 +160,7 @@ class Guest:
         with suppress(BrokenPipeError):  # the missing answer tells more
             self._process.stdin.write(line)
             self._process.stdin.flush()
-        answer = self._answer(time.monotonic() + limit + _GRACE, name)
+        answer = self._answer(time.monotonic() + limit, what)
         if "error" in answer:
             raise GuestError(f"{self.machine.name}: {answer['error']}")
         return answer["value"]

@@ -249,7 +249,7 @@ def test_pool_on_a_node_without_memory_says_so(guest: Guest) -> None:
     assert judged["status"] == "pass"
 
 
-@guests.on("s390x-*")
+@guests.on("s390x-none-*")
 def test_kernel_without_numa_falls_back(guest: Guest) -> None:
     found = guest.run(inside.split, "memfd", "interleave", None, 4 * MIB)
     for seen in (found, found["attached"]):

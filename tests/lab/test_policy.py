@@ -3,11 +3,12 @@
 import errno
 from typing import Any
 
-from tests.lab import guest_policy
+from tests.lab import guest_facts, guest_policy
 from tests.lab.guests import Guest, on
 
 SEVERAL = ("x86_64-[248]n-*", "aarch64-*", "ppc64le-*", "i386-2n-*")
 TWO_OR_FOUR = ("x86_64-[24]n-*", "aarch64-[24]n-*", "ppc64le-[24]n-*", "i386-2n-*")
+ONE = ("x86_64-1n-*", "s390x-1n-*")
 BEYOND_A_WORD = ("i386-40n-*", "x86_64-80n-*")
 
 
@@ -15,7 +16,7 @@ def release(guest: Guest) -> tuple[int, ...]:
     return tuple(map(int, guest.machine.kernel.partition("-")[0].split(".")))
 
 
-@on("x86_64-*", "aarch64-*", "ppc64le-*", "i386-*")
+@on("x86_64-*", "aarch64-*", "ppc64le-*", "i386-*", "s390x-1n-*")
 def test_maxnode(guest: Guest) -> None:
     found = guest.run(guest_policy.prove)
     bits = found["word_bits"]
@@ -35,7 +36,7 @@ def test_maxnode(guest: Guest) -> None:
         assert size == (int(maxnode) + 62) // 64 * 8
 
 
-@on(*SEVERAL)
+@on(*SEVERAL, "s390x-1n-*")
 def test_pages_lie_where_they_were_bound(guest: Guest) -> None:
     for node in range(len(guest.machine.nodes)):
         found = guest.run(guest_policy.placed, "BIND", [node], 64)
@@ -72,6 +73,14 @@ def test_first_touch_takes_the_node_of_the_cpu(guest: Guest) -> None:
 def test_the_number_of_nodes_as_maxnode_loses_node_1(guest: Guest) -> None:
     found = guest.run(guest_policy.short_maxnode)
     assert found == {"errno": 0, "policy": "interleave:0", "places": {"0": 64}}
+
+
+@on(*ONE)
+def test_a_mask_in_the_other_byte_order_is_refused(guest: Guest) -> None:
+    found = guest.run(guest_policy.byte_orders)
+    own = guest.run(guest_facts.process)["byteorder"]
+    other = {"little": "big", "big": "little"}[own]
+    assert found == {own: 0, other: errno.EINVAL}
 
 
 @on(*BEYOND_A_WORD)
@@ -133,7 +142,7 @@ def test_a_node_without_memory_is_dropped(guest: Guest) -> None:
     }
 
 
-@on(*SEVERAL)
+@on(*SEVERAL, "s390x-1n-*")
 def test_the_effect_probe_sees_every_node(guest: Guest) -> None:
     pages = guest.run(guest_policy.effect)["pages"]
     nodes = range(len(guest.machine.nodes))
@@ -142,7 +151,7 @@ def test_the_effect_probe_sees_every_node(guest: Guest) -> None:
     ]
 
 
-@on("x86_64-[12]n-*", "aarch64-2n-6.*", "ppc64le-2n-*", "i386-2n-*")
+@on("x86_64-[12]n-*", "aarch64-2n-6.*", "ppc64le-2n-*", "i386-2n-*", "s390x-1n-*")
 def test_features_are_those_of_the_release(guest: Guest) -> None:
     found = guest.run(guest_policy.features)
     known = {name: feature["available"] for name, feature in found.items()}
