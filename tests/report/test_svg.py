@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numadoctor.host import Host, open_root, sample_names
+from numadoctor.host.devices.links import with_links
 from numadoctor.model import (
     Allowed,
     Cpu,
@@ -109,7 +110,7 @@ class Picture:
 
 
 def sample(name: str) -> Topology:
-    return Host(open_root(f"sample:{name}")).topology
+    return with_links(Host(open_root(f"sample:{name}")))
 
 
 @pytest.mark.parametrize("name", sample_names())
