@@ -12,6 +12,7 @@ _ARITHMETIC = re.compile(r"\(\([^\n]*?\)\)")
 _EMPTY = re.compile(r"\n+")
 _REDIRECTION = re.compile(r"[0-9]*(?:>>|<<<|>&|<&|&>|>|<)")
 _HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([A-Za-z0-9_.-]+))")
+_BACKQUOTED = re.compile(r"`(?:[^`\\]|\\.)*`", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z0-9_]+")
 _COMMENT = re.compile(r"(?<=[\s;(&|])#[^\n]*")
 _ANSI = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
@@ -158,10 +159,10 @@ class Scanner:
         """``$(…)``, ``${…}`` or ``` `…` ``` as it stands."""
         begin, line, column = self.at, self.line, self.column
         if self.text[self.at] == "`":
-            end = self.text.find("`", self.at + 1)
-            if end < 0:
+            match = _BACKQUOTED.match(self.text, self.at)
+            if match is None:
                 raise Refused("a substitution that does not end", line, column)
-            self.step(end + 1 - self.at)
+            self.step(len(match[0]))
             return self.text[begin : self.at]
         self.depth += 1
         if self.depth > _DEEPEST:

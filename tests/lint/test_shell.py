@@ -248,6 +248,7 @@ def test_any_arithmetic(text: str) -> None:
         ("x=$(cat <<E\nit's )\nE\n); run", ["run"]),
         ("x=$((1<<2)) ; run $((16#ff))", ["run", "$((16#ff))"]),
         ('run "$(echo "$(echo ")")")"', ["run", '$(echo "$(echo ")")")']),
+        ("x=`basename \\`pwd\\``; run 'a'", ["run", "a"]),
         ("run ${x#*\\}}", ["run", "${x#*\\}}"]),
         ('A=([0]=a [1]=b)\nrun "${!A[@]}"', ["run", "${!A[@]}"]),
     ],
