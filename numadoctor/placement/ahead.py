@@ -38,7 +38,7 @@ class Ahead:
 
     def __init__(self, paths: Iterable[str]) -> None:
         self.calls: list[float] = []
-        self._answers: dict[str, bytes | OSError] = {}
+        self._answers: dict[str, bytes | Exception] = {}
         self._done = {path: threading.Event() for path in paths}
         try:
             threading.Thread(target=self._work, daemon=True).start()
@@ -60,7 +60,8 @@ class Ahead:
         for path, done in self._done.items():
             try:
                 self._answers[path] = self._read(path)
-            except OSError as error:
+            # Also that there is no memory: whoever waits for the file has to be told.
+            except Exception as error:
                 self._answers[path] = error
             done.set()
 
@@ -87,10 +88,11 @@ class Ahead:
         """The content of a file, of one that is too large more than LIMIT bytes; waits for it.
 
         :raises OSError: it cannot be read
+        :raises MemoryError: there is no room for it
         """
         self._done[path].wait()
         answer = self._answers[path]
-        if isinstance(answer, OSError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 

@@ -112,6 +112,24 @@ def test_reading_ahead_keeps_the_error_for_whoever_asks(tmp_path: Path) -> None:
         assert take(ahead, str(there), Account()) == b"1"
 
 
+def test_whatever_ends_the_reading_is_told_to_whoever_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoRoom:
+        def __init__(self, _: int) -> None:
+            raise MemoryError
+
+    file = tmp_path / "numa_maps"
+    file.write_bytes(b"1")
+    monkeypatch.setattr(ahead_module, "Parts", NoRoom)
+    ahead = Ahead([str(file), str(tmp_path / "nothing")])
+    with pytest.raises(MemoryError):
+        ahead.take(str(file))
+    # The next one is read all the same.
+    with pytest.raises(FileNotFoundError):
+        ahead.take(str(tmp_path / "nothing"))
+
+
 def test_where_no_thread_can_be_had_the_reading_is_done_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
