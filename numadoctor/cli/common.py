@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -29,7 +29,7 @@ def run_cli(cli: click.Command, args: list[str] | None) -> NoReturn:
     except click.ClickException as error:
         told = io.StringIO()
         error.show(file=told)
-        click.echo(_harmless(told.getvalue()), nl=False, err=True)
+        write_stderr(_harmless(told.getvalue()))
         sys.exit(ExitCode.USAGE)
     except Undecided as error:
         _fail(str(error), ExitCode.INCOMPLETE)
@@ -84,12 +84,24 @@ def write_stdout(text: str) -> None:
         click.echo(text, nl=False, color=True)
         sys.stdout.flush()
     except OSError as error:
-        # Python would try once more at exit, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             raise click.ClickException(
                 f"cannot write to standard output: {error.strerror}"
             ) from None
+
+
+def write_stderr(text: str) -> None:
+    """Write ``text`` to standard error; where that is full or closed the exit code tells alone."""
+    try:
+        click.echo(text, nl=False, err=True)
+    except OSError:
+        _drop(sys.stderr)
+
+
+def _drop(stream: IO[str]) -> None:
+    """Let what a stream could not write go: Python would try once more at exit, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _harmless(text: str) -> str:
@@ -100,7 +112,7 @@ def _harmless(text: str) -> str:
 
 
 def _fail(message: str, code: ExitCode = ExitCode.USAGE) -> NoReturn:
-    click.echo(f"numadoctor: {_harmless(message)}", err=True)
+    write_stderr(f"numadoctor: {_harmless(message)}\n")
     sys.exit(code)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from numadoctor.cli.common import Size, output_option, write_outputs
+from numadoctor.cli.common import Size, output_option, write_outputs, write_stderr
 
 if TYPE_CHECKING:
     from numadoctor.allocator import Pool
@@ -185,8 +185,7 @@ def _hold(pool: "Pool", seconds: float) -> None:
     import time
 
     end = pool.address + pool.length
-    click.echo(
-        f"pid {os.getpid()} holds {pool.mode} at {pool.address:x}-{end:x} for {seconds:g} s",
-        err=True,
+    write_stderr(
+        f"pid {os.getpid()} holds {pool.mode} at {pool.address:x}-{end:x} for {seconds:g} s\n"
     )
     time.sleep(seconds)

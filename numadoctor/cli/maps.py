@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from numadoctor.cli.common import Size, open_host, output_option, sysroot_option, write_outputs
+from numadoctor.cli.common import (
+    Size,
+    open_host,
+    output_option,
+    sysroot_option,
+    write_outputs,
+    write_stderr,
+)
 from numadoctor.cli.processes import Choice, process_options
 from numadoctor.engine.exitcodes import ExitCode
 
@@ -236,7 +243,7 @@ def _watch(
                 if looks:
                     break
                 if look.choice.may_come and not told:
-                    click.echo("waiting for a process to start", err=True)
+                    write_stderr("waiting for a process to start\n")
                     told = True
                 elif not look.choice.may_come:
                     write_outputs(outputs, _renderer(host.name, placement, by, colour))

@@ -4,7 +4,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from numadoctor.cli.common import open_host, output_option, sysroot_option, write_outputs
+from numadoctor.cli.common import (
+    open_host,
+    output_option,
+    sysroot_option,
+    write_outputs,
+    write_stderr,
+)
 from numadoctor.engine.exitcodes import ExitCode
 from numadoctor.model import Malformed, Topology
 
@@ -71,7 +77,7 @@ def _from_files(files: tuple[str, ...], sysroot: str | None) -> tuple[Topology, 
         raise Malformed(f"{file}:{refusal.line}", None, reason)
     for file, refusal in refused:
         text = f"{file}:{refusal.line}: {refusal.format} is not believed: {refusal.reason}"
-        click.echo(f"numadoctor: {_printable(text)}", err=True)
+        write_stderr(f"numadoctor: {_printable(text)}\n")
     code = ExitCode.INCOMPLETE if refused else ExitCode.OK
     if sysroot is None:
         return merge(given), ", ".join(one.file for one in given), code

@@ -97,6 +97,23 @@ def test_a_full_disk_is_told() -> None:
     assert done.err == "Error: cannot write to standard output: No space left on device\n"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("chek",), 2),
+        (("check", "--select", "Q"), 2),
+        (("maps", "--sysroot", "/nowhere/at/all", "1"), 2),
+        (BROKEN, 1),
+    ],
+)
+def test_a_standard_error_that_is_full_changes_nothing(
+    arguments: tuple[str, ...], code: int
+) -> None:
+    with open("/dev/full", "w") as full:
+        assert numadoctor(*arguments, stderr=full).code == code
+
+
 def test_an_existing_fifo_is_written_and_stays_one(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -244,6 +261,32 @@ def test_an_interrupt_ends_it_quietly(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
     assert (process.returncode, out, err.strip()) == (2, b"", b"numadoctor: interrupted")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("KeyboardInterrupt", "interrupted"),
+        ("MemoryError", "crashed: MemoryError (NUMADOCTOR_DEBUG=1 shows the traceback)"),
+        ("ImportError('a\\n\\x1b[31m\\u2028b')",
+         "crashed: ImportError a [31m b (NUMADOCTOR_DEBUG=1 shows the traceback)"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("module", ["click", "numadoctor.cli.common", "numadoctor.placement.ahead"])
+def test_what_ends_it_while_it_is_loaded_is_one_line(module: str, error: str, told: str) -> None:
+    program = (
+        "import sys\nclass Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}: raise {error}\n"
+        "from numadoctor.__main__ import main\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv = ['numadoctor', 'maps', '--exact', '999999999']\nmain()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True,
+        env=environment(), check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"numadoctor: {told}\n")
 
 
 CRASH = "import numadoctor.host.host as h; h.Host.name = property(lambda self: 1 / 0); "
