@@ -188,6 +188,7 @@ def degraded_link(host: "Host", target: Target) -> Iterator[Finding]:
         GPUs lower the speed of their link while they are idle: below full speed alone is
         told as information; look again under load. A board that wires fewer lanes to a
         slot than the device has can give no more: then the port above has fewer too.
+        Where the port does not tell, as in a virtual machine, that is not decided.
 
     Fix
         Reseat the card, the riser or the cable; look in the BIOS for bifurcation and a
@@ -263,12 +264,22 @@ def _link_evidence(host: "Host", device: Device, what: str) -> list[Evidence]:
 
 
 def _degraded(host: "Host", device: Device, link: PcieLink, text: str) -> Finding:
+    evidence = _link_evidence(host, device, "width" if "lanes" in text else "speed")
+    if (link.port_width if "lanes" in text else link.port_speed) is None:
+        return unknown(
+            f"the link of {_what(device)} runs with {text}, and what the port above it can is "
+            "not told",
+            subject=device_subject(device),
+            cause="A virtual machine shows the device without its slot, or the port was not "
+            "captured. It is at its best where the port can do no more.",
+            evidence=evidence,
+        )
     return warn(
         f"the link of {_what(device)} runs with {text}",
         subject=device_subject(device),
         cause="Both ends can do better: something between them (slot, riser, cable, BIOS) limits "
         "it, and every copy to and from the device takes longer.",
-        evidence=_link_evidence(host, device, "width" if "lanes" in text else "speed"),
+        evidence=evidence,
         fixes=(
             Fix("bios", "look for bifurcation and a limited link speed of the slot",
                 needs_root=True, needs_restart=True, persists=True),

@@ -63,12 +63,14 @@ def below(place: str, name: str) -> str:
         ({"max_link_width": "many", "max_link_speed": "x"}, None),
     ],
 )  # fmt: skip
-def test_link(files: dict[str, str], link: PcieLink | None) -> None:
+@pytest.mark.parametrize("listed", [True, False], ids=["bridge in the bus", "in the tree alone"])
+def test_link(files: dict[str, str], link: PcieLink | None, listed: bool) -> None:
     port = {"max_link_speed": "16.0 GT/s PCIe", "max_link_width": "8"}
     tree = {below(GPU, name): text for name, text in files.items()}
     tree |= {below(CHAIN[-1], name): text for name, text in port.items()}
-    links = {f"{PCI}/{GPU}": f"../../../devices/{'/'.join(CHAIN)}/{GPU}",
-             f"{PCI}/{CHAIN[-1]}": f"../../../devices/{'/'.join(CHAIN)}"}  # fmt: skip
+    links = {f"{PCI}/{GPU}": f"../../../devices/{'/'.join(CHAIN)}/{GPU}"}
+    if listed:
+        links[f"{PCI}/{CHAIN[-1]}"] = f"../../../devices/{'/'.join(CHAIN)}"
     assert read_link(Host(TreeRoot(tree, links)), GPU, CHAIN) == link
 
 

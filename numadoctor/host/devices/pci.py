@@ -78,25 +78,36 @@ def iommu_group(host: Host, address: str) -> int | None:
 
 def read_link(host: Host, address: str, path: tuple[str, ...]) -> PcieLink | None:
     """The PCI Express link of the device, or None where sysfs tells nothing of one."""
-    port = path[-1] if path and ADDRESS.fullmatch(path[-1]) else ""
+    own, port = f"{PCI}/{address}", _port_folder(host, address, path)
     link = PcieLink(
-        speed=_speed(host, address, "current_link_speed"),
-        width=_width(host, address, "current_link_width"),
-        max_speed=_speed(host, address, "max_link_speed"),
-        max_width=_width(host, address, "max_link_width"),
-        port_speed=_speed(host, port, "max_link_speed") if port else None,
-        port_width=_width(host, port, "max_link_width") if port else None,
+        speed=_speed(host, f"{own}/current_link_speed"),
+        width=_width(host, f"{own}/current_link_width"),
+        max_speed=_speed(host, f"{own}/max_link_speed"),
+        max_width=_width(host, f"{own}/max_link_width"),
+        port_speed=_speed(host, f"{port}/max_link_speed") if port else None,
+        port_width=_width(host, f"{port}/max_link_width") if port else None,
     )
-    own = (link.speed, link.width, link.max_speed, link.max_width)
-    return None if own == (None,) * 4 else link
+    return None if link[:4] == (None,) * 4 else link
 
 
-def _speed(host: Host, address: str, name: str) -> float | None:
-    return attempt(host.parse, f"{PCI}/{address}/{name}", parsers.parse_link_speed)
+def _port_folder(host: Host, address: str, path: tuple[str, ...]) -> str:
+    """The folder of the port above the device, or ""."""
+    if not path or not ADDRESS.fullmatch(path[-1]):
+        return ""
+    folder = f"{PCI}/{path[-1]}"
+    if attempt(host.list, folder) is not None:
+        return folder
+    # Captured folders may lack the links to bridges in the bus's folder; then in the tree.
+    target = attempt(host.link, f"{PCI}/{address}") or ""
+    return posixpath.dirname(posixpath.normpath(posixpath.join(PCI, target)))
 
 
-def _width(host: Host, address: str, name: str) -> int | None:
-    lanes = attempt(host.integer, f"{PCI}/{address}/{name}")
+def _speed(host: Host, path: str) -> float | None:
+    return attempt(host.parse, path, parsers.parse_link_speed)
+
+
+def _width(host: Host, path: str) -> int | None:
+    lanes = attempt(host.integer, path)
     return lanes if lanes is not None and 0 < lanes <= _MOST_LANES else None
 
 
