@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from numadoctor.model import ParseError
-from numadoctor.model.units import parse_amount
+from numadoctor.model.units import MOST_BYTES, parse_amount
 
 
 class Threshold(NamedTuple):
@@ -147,16 +147,19 @@ def _figure(name: str, value: object, unit: str) -> float:
     def wrong(reason: str) -> ParseError:
         return ParseError("threshold", f"{name} = {value}", reason)
 
-    if isinstance(value, str) and unit == "bytes":
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise wrong("a number from 0 on is expected")
+    if isinstance(value, int) and abs(value) > MOST_BYTES:
+        # Without the number: Python refuses to write one of thousands of digits.
+        raise ParseError("threshold", name, "it is too large" if value > 0 else "it is below 0")
+    if unit == "bytes":
         try:
-            return float(parse_amount(value))
+            # A number is read as text is: one with a part of a byte is a mistake.
+            return float(parse_amount(str(value)))
         except ParseError as error:
             raise wrong(error.reason) from None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if isinstance(value, str) or not 0 <= value < math.inf:
         raise wrong("a number from 0 on is expected")
     if unit == "share" and value > 1:
         raise wrong("a share is between 0 and 1")
-    try:
-        return float(value)
-    except OverflowError:
-        raise wrong("it is too large") from None
+    return float(value)
