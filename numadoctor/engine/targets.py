@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from numadoctor.engine.patterns import NamePattern
 from numadoctor.host import parsers
-from numadoctor.host.living import living_thread, own_pid, process_of
+from numadoctor.host.living import living_thread, own_pid, process_of, unseen
 from numadoctor.model import Missing, OfKernel, ParseError, Target, Undecided, Vanished
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ def find_targets(
                 some = True
         if not some:
             but = ", but what has ended or is of the kernel" if chosen else ""
-            lines.append(f"no process {what} {wanted}{but}")
+            why = unseen(host)
+            hidden = f"; not all are seen: {why}" if why else ""
+            lines.append(f"no process {what} {wanted}{but}{hidden}")
     targets: list[Target] = []
     own = own_pid(host) if host.live else None
     for pid in processes.with_descendants(found) if tree else found:

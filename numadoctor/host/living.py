@@ -1,6 +1,7 @@
 """By which id a process can be examined, whatever of its ids somebody names."""
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from numadoctor.host import parsers
@@ -8,6 +9,30 @@ from numadoctor.model import Missing, OfKernel, Undecided, Vanished
 
 if TYPE_CHECKING:
     from numadoctor.host import Host
+
+
+# proc(5): whose processes are not listed for others. Since Linux 5.8 they are words.
+_HIDDEN = frozenset({"2", "invisible", "4", "ptraceable"})
+
+
+def hidden_by(mounts: Iterable[parsers.Mount]) -> str:
+    """Why the caller's /proc does not list the processes of other users, or nothing."""
+    proc = [mount for mount in mounts if mount.point == "/proc"]
+    if os.geteuid() and proc and proc[-1].options.get("hidepid") in _HIDDEN:
+        return "/proc is mounted with hidepid"
+    return ""
+
+
+def unseen(host: "Host") -> str:
+    """Why there may be processes of which the /proc of a live machine has nothing, or nothing."""
+    if not host.live:
+        return ""
+    try:
+        return hidden_by(host.parse("/proc/self/mounts", parsers.parse_mounts))
+    except Missing:
+        return "there is no procfs here"
+    except Undecided:
+        return ""
 
 
 def own_pid(host: "Host") -> int:
@@ -29,7 +54,9 @@ def process_of(host: "Host", pid: int) -> int:
     try:
         status = host.status(proc)
     except Missing:
-        raise Missing(proc, reason="no such process") from None
+        why = unseen(host)
+        but = f", or it is not seen: {why}" if why else ""
+        raise Missing(proc, reason=f"no such process{but}") from None
     except Vanished as error:
         if error.errno:
             raise

@@ -7,15 +7,13 @@ from contextlib import suppress
 from typing import Any
 
 from numadoctor.host import parsers
+from numadoctor.host.living import hidden_by
 from numadoctor.model import ParseError
 
 SHM = "/dev/shm"
 
 # PROC_PID_INIT_INO of include/linux/proc_ns.h: the namespace in which all processes are seen.
 _FIRST_PIDS = "pid:[4026531836]"
-
-# proc(5): whose processes are not listed for others. Since Linux 5.8 they are words.
-_HIDDEN = frozenset({"2", "invisible", "4", "ptraceable"})
 
 # Smaller files are semaphores and locks.
 _LEAST = 1 << 20
@@ -88,10 +86,7 @@ def _hidden(mounts: Iterable[parsers.Mount]) -> str:
     with suppress(OSError):
         if os.readlink("/proc/self/ns/pid") != _FIRST_PIDS:
             return "numadoctor runs in a pid namespace, from which processes outside are not seen"
-    proc = [mount for mount in mounts if mount.point == "/proc"]
-    if os.geteuid() and proc and proc[-1].options.get("hidepid") in _HIDDEN:
-        return "/proc is mounted with hidepid"
-    return ""
+    return hidden_by(mounts)
 
 
 def _used(wanted: set[Identity]) -> tuple[set[Identity], int]:

@@ -190,3 +190,29 @@ def test_who_asks_for_a_name_does_not_find_itself() -> None:
     name = " ".join(Path("/proc/self/cmdline").read_text().split("\0"))[:40]
     targets, _ = find_targets(Host(), [], name=re.escape(name.strip()))
     assert os.getpid() not in [target.pid for target in targets]
+
+
+_HIDDEN = "/proc is mounted with hidepid"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "live", "user", "why"),
+    [
+        ("proc /proc proc rw,hidepid=invisible 0 0\n", True, 1000, _HIDDEN),
+        ("proc /proc proc rw,hidepid=2 0 0\n", True, 0, ""),
+        ("proc /proc proc rw 0 0\n", True, 1000, ""),
+        ("proc /proc proc rw,hidepid=2 0 0\n", False, 1000, ""),
+        (None, True, 0, "there is no procfs here"),
+        (None, False, 0, ""),
+        (Denied("/proc/self/mounts", errno.EACCES), True, 0, ""),
+    ],
+)
+def test_what_is_not_seen_may_be_there_all_the_same(
+    mounts: str | Denied | None, live: bool, user: int, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    root = MemoryRoot({} if mounts is None else {"/proc/self/mounts": mounts})
+    root.live = live
+    _, (pid, name) = find_targets(Host(root), [4242], name="vllm")
+    assert pid == "pid 4242: no such process" + (f", or it is not seen: {why}" if why else "")
+    assert name == "no process matches vllm" + (f"; not all are seen: {why}" if why else "")
