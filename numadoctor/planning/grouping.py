@@ -99,7 +99,13 @@ def _best(machine: Machine, wanted: "Wanted") -> Grouping | None:
         classes,
         wanted.instances,
         wanted.gpus or 0,
-        {(a, b): machine.distance(a, b) for a in nodes for b in nodes if a != b},
+        # Firmware may tell another distance for the way back: traffic goes both ways.
+        {
+            (a, b): max(machine.distance(a, b), machine.distance(b, a))
+            for a in nodes
+            for b in nodes
+            if a != b
+        },
         machine.far,
         machine.room_for(wanted.page_size, unknown),
         wanted.pool_size,

@@ -78,6 +78,15 @@ def every_division(count: int, groups: int, size: int) -> Iterator[list[Group]]:
     yield from fill(tuple(range(count)), [])
 
 
+def apart(topology: Topology, one: int | None, other: int | None) -> int:
+    """The distance of two nodes, of both ways the longer; the farthest where it is not told."""
+    if one == other:
+        return 0
+    told = {node.id: node.distances for node in topology.nodes}
+    far = max(d for distances in told.values() for d in distances.values())
+    return max(told.get(a or 0, {}).get(b or 0, far) for a, b in ((one, other), (other, one)))
+
+
 def figures(case: Case, topology: Topology, groups: Sequence[Group]) -> tuple[int, ...]:
     """The first figures of docs/plan.md, from what is known of each GPU and each pair."""
     nodes = [device.node for device in topology.devices]
@@ -85,10 +94,7 @@ def figures(case: Case, topology: Topology, groups: Sequence[Group]) -> tuple[in
     for group in groups:
         spans += len({nodes[gpu] for gpu in group}) - 1
         for one, other in combinations(group, 2):
-            a, b = nodes[one] or 0, nodes[other] or 0
-            known = topology.node(a)
-            far = max(d for node in topology.nodes for d in node.distances.values())
-            distance += 0 if a == b else known.distances.get(b, far) if known else far
+            distance += apart(topology, nodes[one], nodes[other])
             number = case.nvlinks.get((one, other), 0)
             unjoined += not number
             weaker += max(case.nvlinks.values(), default=0) - number if number else 0
