@@ -10,6 +10,7 @@ from numadoctor.lint.devcontainer import without_comments
 from numadoctor.lint.documents import Document, Files
 from numadoctor.lint.dropins import unit_name, with_drop_ins
 from numadoctor.lint.environments import with_environments
+from numadoctor.lint.kubelet import refuse_other_kinds
 from numadoctor.lint.kubelets import with_kubelets
 from numadoctor.lint.nccl import parse_nccl
 from numadoctor.lint.nodes import Mapping, Node, Refused, Word
@@ -98,6 +99,8 @@ def _of_root(root: Node, path: str, claimed: str) -> Iterator[Document]:
         for item in kubernetes.objects(root):
             kind = item.word("kind")
             kubelet = kind is not None and kind.text == "KubeletConfiguration"
+            if kubelet:
+                refuse_other_kinds(item)
             name = path if kubelet else kubernetes.object_name(item)
             yield Document("kubelet" if kubelet else "kubernetes", path, item, name=name)
     elif compose.is_compose(root, claimed == "compose"):

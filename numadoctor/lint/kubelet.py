@@ -10,7 +10,7 @@ Configuration File; Kubelet Configuration Directory Merging; cmd/kubelet/app/ser
 import re
 from collections.abc import Iterable, Iterator
 
-from numadoctor.lint.nodes import Mapping, Node, Sequence, Word
+from numadoctor.lint.nodes import Mapping, Node, Refused, Sequence, Word
 
 _PLAIN = {
     "cpu-manager-policy": "cpuManagerPolicy",
@@ -29,6 +29,41 @@ _PAIRS = {
 _RESERVED = "reserved-memory"
 
 _DEEPEST = 100
+
+
+_KINDS = (
+    (Word, "a word", tuple(_PLAIN.values())),
+    (Mapping, "a mapping", tuple(_PAIRS.values())),
+    (Sequence, "a list", ("reservedMemory",)),
+)
+
+
+def refuse_other_kinds(root: Mapping) -> None:
+    """A kubelet does not start with a word where a list or a mapping belongs, nor the other way.
+
+    :raises Refused: what the checks look at is of another kind than the kubelet reads
+    """
+    for wanted, what, names in _KINDS:
+        for name in names:
+            _refuse_other(root.get(name), wanted, what, name)
+    for name in _PAIRS.values():
+        for key, value in root.mapping(name).items():
+            _refuse_other(value, Word, "a word", f"{name}.{key.shown}")
+    for item in root.sequence("reservedMemory").items:
+        _refuse_other(item, Mapping, "a mapping", "reservedMemory")
+        if isinstance(item, Mapping):
+            _refuse_other(item.get("numaNode"), Word, "a word", "numaNode")
+            _refuse_other(item.get("limits"), Mapping, "a mapping", "limits")
+            for key, value in item.mapping("limits").items():
+                _refuse_other(value, Word, "a word", f"limits.{key.shown}")
+
+
+def _refuse_other(node: Node | None, wanted: type[Node], what: str, name: str) -> None:
+    if node is None or isinstance(node, wanted) or (isinstance(node, Word) and node.null):
+        return
+    # A whole block may come from a template.
+    if not (isinstance(node, Word) and node.open):
+        raise Refused(f"{name}: {what} is expected here", node.line, node.column)
 
 
 def flags(words: Iterable[Word]) -> dict[str, list[Word]]:

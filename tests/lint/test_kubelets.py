@@ -191,3 +191,28 @@ def test_any_drop_in(one: object, other: object) -> None:
     before = repr((base, over))
     with_drop_in(base, over)
     assert repr((base, over)) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("cpuManagerPolicy: [static]", "3:19: cpuManagerPolicy: a word is expected here"),
+        ("memoryManagerPolicy: {a: b}", "3:22: memoryManagerPolicy: a word is expected here"),
+        ("systemReserved: 5", "3:17: systemReserved: a mapping is expected here"),
+        ("kubeReserved: {cpu: [1]}", "3:21: kubeReserved.cpu: a word is expected here"),
+        ("reservedMemory: {a: 1}", "3:17: reservedMemory: a list is expected here"),
+        ("reservedMemory: [0]", "3:18: reservedMemory: a mapping is expected here"),
+        ("reservedMemory: [{numaNode: [0]}]", "3:29: numaNode: a word is expected here"),
+        ("reservedMemory: [{limits: 1Gi}]", "3:27: limits: a mapping is expected here"),
+        ("reservedMemory: [{limits: {memory: [1]}}]", "limits.memory: a word is expected here"),
+        ("systemReserved: null", None),
+        ("systemReserved: ${RESERVED}", None),
+        ("reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]", None),
+    ],
+)
+def test_what_a_kubelet_refuses_is_not_understood(text: str, told: str | None) -> None:
+    head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    files = gather([Source("kubelet.yaml", f"{head}{text}\n".encode())], Files())
+    assert [document.kind for document in files.documents] == ["unreadable" if told else "kubelet"]
+    assert bool(files.unread) == bool(told)
+    assert (told or "") in "".join(files.unread)
