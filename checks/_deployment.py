@@ -97,7 +97,7 @@ def instead(word: Node) -> str:
 
 def add_capability(workload: Workload, name: str = "SYS_NICE") -> Fix:
     """The smallest edit that gives a container a capability."""
-    names = ", ".join([*(word.text for word in workload.added), name])
+    names = ", ".join([*(word.shown for word in workload.added), name])
     into = f"in {workload.name}"
     if workload.added:
         into = instead(workload.added[0])

@@ -61,6 +61,11 @@ class Workload:
     detached: bool = True
     refused: Refused | None = None
 
+    def __post_init__(self) -> None:
+        # It stands in lines that are copied into files and shells: a name with several lines of
+        # its own must not add one to them.
+        object.__setattr__(self, "name", " ".join(self.name.split()))
+
     @property
     def container(self) -> bool:
         """Whether a container engine starts it."""

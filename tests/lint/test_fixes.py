@@ -128,3 +128,18 @@ def test_commands() -> None:
     (finding,) = found("run.sh", text % "", "D005")
     option = written(finding.fixes[0]).replace("NODES", "0")
     assert found("run.sh", text % f" {option}", "D005") == []
+
+
+def test_names_with_several_lines_add_no_line_to_a_fix() -> None:
+    text = """
+services:
+  "a\\nrm -rf /":
+    image: vllm/vllm-openai
+    command: --numa-bind
+    cpuset: "0-3"
+  b: {image: vllm/vllm-openai, command: --numa-bind, cap_add: ["SYS_PTRACE\\nrm -rf /"]}
+"""
+    fixes = [fix for id in ("D002", "D005", "D008") for finding in found("compose.yaml", text, id)
+             for fix in finding.fixes]  # fmt: skip
+    assert any("in service a rm -rf /" in fix.text for fix in fixes)
+    assert not [fix for fix in fixes if "\nrm" in fix.text]
