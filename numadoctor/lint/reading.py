@@ -79,8 +79,9 @@ def decode(data: bytes) -> str:
 def read_files(paths: Iterable[str]) -> Iterator[Source]:
     """The files that are given, those below folders that are given, and ``-`` for standard input.
 
-    Each once, and with a unit its drop-ins. Below folders links are not followed, and
-    only files are read whose names or first lines say that they may be of a known kind.
+    Each once, and with a unit its drop-ins. Below folders links are not followed; those to
+    /dev/null that mask drop-ins are empty files to systemd, and so they are here. Only files
+    are read whose names or first lines say that they may be of a known kind.
     """
     seen: set[str] = set()
     for path in paths:
@@ -88,7 +89,7 @@ def read_files(paths: Iterable[str]) -> Iterator[Source]:
             yield _read_standard_input()
             continue
         for found, asked in _below(path) if os.path.isdir(path) else _with_drop_ins(path):
-            real = os.path.realpath(found)
+            real = os.path.abspath(found) if _masks(found) else os.path.realpath(found)
             if real not in seen:
                 seen.add(real)
                 yield read_file(found, asked)
@@ -107,8 +108,19 @@ def _with_drop_ins(path: str) -> Iterator[tuple[str, bool]]:
         yield from ((os.path.join(folder, name), True) for name in names)
 
 
+def _masks(path: str) -> bool:
+    """Whether it is a link that takes a drop-in of its name out of force (systemd.unit(5))."""
+    # `service.d` is the folder of all services.
+    folder = f".{os.path.basename(os.path.dirname(path))}"
+    if not (path.endswith(".conf") and folder.endswith(_UNIT_FOLDERS)):
+        return False
+    return os.path.islink(path) and os.readlink(path) == os.devnull
+
+
 def read_file(path: str, asked: bool = True) -> Source:
     """One file, however it ends."""
+    if _masks(path):
+        return Source(path, b"", asked)
     try:
         # A FIFO would block, and a device may act on being opened; what is open already
         # (`<(helm template …)`) is meant to be read.
@@ -149,6 +161,8 @@ def _below(folder: str) -> Iterator[tuple[str, bool]]:
         folders = []
         for entry in found:
             if entry.is_symlink():
+                if _masks(entry.path):
+                    yield entry.path, False
                 continue
             if entry.is_dir(follow_symlinks=False):
                 folders += [entry.path] if entry.name not in _IGNORED else []

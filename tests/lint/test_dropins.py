@@ -85,3 +85,26 @@ def test_drop_ins_of_a_prefix(tmp_path: Path) -> None:
     assert folders_of("a-b@1.service") == [
         "a-b@1.service.d", "a-b@.service.d", "a-.service.d", "service.d",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", ["a.service.d", "service.d"])
+@pytest.mark.parametrize("linked", [True, False], ids=["link to /dev/null", "empty"])
+def test_a_drop_in_that_is_masked_says_nothing(tmp_path: Path, folder: str, linked: bool) -> None:
+    etc, usr = "etc/systemd/system", "usr/lib/systemd/system"
+    lay_out(tmp_path, {
+        f"{usr}/a.service": UNIT.format(1), f"{usr}/{folder}/10.conf": nice(2),
+        f"{usr}/{folder}/20.conf": nice(3), f"{usr}/{folder}/30.conf": nice(4),
+    })  # fmt: skip
+    (tmp_path / etc / folder).mkdir(parents=True)
+    for name in ("10.conf", "30.conf"):
+        path = tmp_path / etc / folder / name
+        path.symlink_to("/dev/null") if linked else path.touch()
+    assert settings(tmp_path) == {f"{usr}/a.service": ["1", "3"]}
+
+
+def test_other_links_below_a_folder_are_not_followed(tmp_path: Path) -> None:
+    lay_out(tmp_path, {"a.service": UNIT.format(1), "other": nice(2)})
+    (tmp_path / "a.service.d").mkdir()
+    (tmp_path / "a.service.d/10.conf").symlink_to("../other")
+    (tmp_path / "b.service").symlink_to("/dev/null")
+    assert settings(tmp_path) == {"a.service": ["1"]}
