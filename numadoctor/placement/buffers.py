@@ -97,7 +97,7 @@ def _counted(mapping: Mapping, page_size: int) -> Placement:
 def _own_areas(mapping: Mapping, page_size: int) -> list[Area]:
     root, path = LiveRoot(), "/proc/self/numa_maps"
     try:
-        numa = parse_numa_maps(root.read(path))
+        numa = parse_numa_maps(root.read(path)).grouped
         maps = parse_maps(root.read("/proc/self/maps"))
     except ParseError as error:
         raise Undecided(path, None, str(error)) from None

@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from numadoctor.host.parsers import NumaMaps, parse_numa_maps, parse_policy
+from numadoctor.host.parsers import (
+    GroupedNumaMaps,
+    parse_grouped_numa_maps,
+    parse_numa_maps,
+    parse_policy,
+)
 from numadoctor.model import Missing, Undecided, Unreadable
 from numadoctor.model.placement import Method, Placement
 from numadoctor.placement import intervals, measure
@@ -39,10 +44,7 @@ def count(study: Study, because: str, *, gently: bool) -> None:
             words = ", ".join(numa.unknown[:5])
             study.remarks.append(f"numa_maps of pid {pid} holds what is not understood: {words}")
         # The first mapping is the program's own: what shows there is the task's policy.
-        policy = parse_policy(numa.meanings[numa.texts[0]].policy) if numa.texts else None
-        study.read_maps(pid)
-        if study.examined[pid].process.problem:
-            continue
+        policy = parse_policy(numa.groups[0].pages.policy) if numa.groups else None
         study.set_policy(pid, policy)
         maps = study.examined[pid].maps
         if maps is None:
@@ -58,11 +60,14 @@ def count(study: Study, because: str, *, gently: bool) -> None:
         study.keep(placement)
 
 
-def _numa_maps(study: Study, pid: int, gently: bool) -> NumaMaps:
+def _numa_maps(study: Study, pid: int, gently: bool) -> GroupedNumaMaps:
     path = f"/proc/{pid}/numa_maps"
     if not study.host.live:
-        return study.host.parse(path, parse_numa_maps)
-    return understood(path, study.read(path, gently=gently), parse_numa_maps)
+        return study.host.parse(path, parse_numa_maps).grouped
+    read = study.read(path, gently=gently)
+    if isinstance(read, bytes):
+        return understood(path, read, parse_numa_maps).grouped
+    return parse_grouped_numa_maps(read)
 
 
 def _why_missing(study: Study, pid: int, error: Undecided) -> Undecided:

@@ -71,20 +71,12 @@ def examine(host: "Host", pid: int, target: Target) -> Examined:
     return examined
 
 
-def with_maps(
-    host: "Host", examined: Examined, read: Callable[[], bytes] | None = None
-) -> Examined:
-    """Adds the mappings of a process.
-
-    :param read: gives its maps file, where that is not to be read through the host
-    """
+def with_maps(host: "Host", examined: Examined) -> Examined:
+    """Adds the mappings of a process."""
     process = examined.process
     path = f"/proc/{process.pid}/maps"
     try:
-        if read:
-            maps = understood(path, read(), parsers.parse_maps)
-        else:
-            maps = host.parse(path, parsers.parse_maps)
+        maps = host.parse(path, parsers.parse_maps)
     except Undecided as error:
         # A captured folder may hold numa_maps alone.
         captured = isinstance(error, Missing) and not host.live

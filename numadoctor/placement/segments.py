@@ -1,11 +1,17 @@
 """Areas of processes and the segments they belong to: what several map is one segment."""
 
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
-from itertools import compress
+from operator import itemgetter
 from typing import NamedTuple
 
-from numadoctor.host.parsers import Backing, Maps, MapsLine, NumaMaps, NumaMapsPages
+from numadoctor.host.parsers import (
+    Backing,
+    GroupedNumaMaps,
+    Maps,
+    MapsLine,
+    NumaMapsPages,
+    SameLines,
+)
 from numadoctor.model.placement import Kind
 from numadoctor.model.placement import Mapping as ModelMapping
 from numadoctor.placement.kinds import kind_of
@@ -194,31 +200,22 @@ def mapped_areas(
 
 
 def counted_areas(
-    pid: int, maps: Maps | None, numa: NumaMaps, page_size: int, min_size: int = 0
+    pid: int, maps: Maps | None, numa: GroupedNumaMaps, page_size: int, min_size: int = 0
 ) -> tuple[list[Area], list[Crumbs]]:
     """The mappings of a process by numa_maps, with what maps tells beside it.
 
     :param page_size: of ordinary pages, where numa_maps does not tell it
     :param min_size: of private memory without a name, areas with fewer bytes are put together
     """
-    counts = Counter(numa.texts)
-    small = {
-        text
-        for text, pages in numa.meanings.items()
-        if not pages.file
-        and not pages.area
-        and sum(pages.nodes.values()) * (pages.page_size or page_size) < min_size
-        # With a policy and no page it may be a pool that nobody has touched yet.
-        and (pages.nodes or pages.policy == "default" or counts[text] > _MOST_UNTOUCHED)
-    }
     crumbs = []
-    for text in small:
-        like = _area(pid, 0, None, Backing(""), (), page_size, None, numa.meanings[text])
-        crumbs.append(Crumbs(like, counts[text], []))
-    large = numa.meanings.keys() - small
-    lines_of_numa = zip(numa.heads[0], numa.texts, strict=True)
-    looked_at = compress(lines_of_numa, map(large.__contains__, numa.texts))
-    told = [(int(head, 16), numa.meanings[text]) for head, text in looked_at]
+    told: list[tuple[int, NumaMapsPages]] = []
+    for group in numa.groups:
+        if _is_small(group, page_size, min_size):
+            like = _area(pid, 0, None, Backing(""), (), page_size, None, group.pages)
+            crumbs.append(Crumbs(like, group.number, []))
+        else:
+            told += ((start, group.pages) for start in group.starts)
+    told.sort(key=itemgetter(0))
     lines = _lines(maps, [start for start, _ in told])
     programs = _programs(line.backing for line in lines if line)
     areas = []
@@ -231,6 +228,17 @@ def counted_areas(
             area = _area(pid, start, None, backing, programs, page_size, None, pages)
         areas.append(area)
     return areas, crumbs
+
+
+def _is_small(group: SameLines, page_size: int, min_size: int) -> bool:
+    """Whether lines that say the same are of private memory without a name and fewer bytes."""
+    pages = group.pages
+    if pages.file or pages.area:
+        return False
+    if sum(pages.nodes.values()) * (pages.page_size or page_size) >= min_size:
+        return False
+    # With a policy and no page it may be a pool that nobody has touched yet.
+    return bool(pages.nodes) or pages.policy == "default" or group.number > _MOST_UNTOUCHED
 
 
 def _lines(maps: Maps | None, starts: list[int]) -> list[MapsLine | None]:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from numadoctor.host.living import own_pid
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from numadoctor.host import Host
-    from numadoctor.placement.ahead import Ahead
+    from numadoctor.placement.ahead import Ahead, Grouped
     from numadoctor.placement.move_pages import PageAsker
 
 
@@ -101,12 +101,12 @@ class Study:
         """The processes that can be examined."""
         return [pid for pid, found in self.examined.items() if not found.process.problem]
 
-    def read(self, path: str, *, gently: bool) -> bytes:
-        """A file of a live process for which its page tables are walked, or which is read ahead."""
+    def read(self, path: str, *, gently: bool) -> "bytes | Grouped":
+        """numa_maps of a live process; of one that was read ahead, its lines put together."""
         from numadoctor.placement.walk import read_numa_maps, take
 
-        if self._ahead and path in self._ahead:
-            return take(self._ahead, path, self.account)
+        if self._ahead and path == self._ahead.path:
+            return take(self._ahead, self.account)
         return read_numa_maps(path, self.account, gently=gently)
 
     def examine(self, targets: Iterable[Target]) -> None:
@@ -114,18 +114,8 @@ class Study:
         for target in targets:
             pid = own_pid(self.host) if target.pid is None else target.pid
             found = self.examined.setdefault(pid, examine(self.host, pid, target))
-            if not found.process.problem and not self._is_ahead(pid):
+            if not found.process.problem:
                 self.examined[pid] = with_maps(self.host, found)
-
-    def _is_ahead(self, pid: int) -> bool:
-        return self._ahead is not None and f"/proc/{pid}/maps" in self._ahead
-
-    def read_maps(self, pid: int) -> None:
-        """Take the mappings of a process that were read ahead, if they were."""
-        found = self.examined[pid]
-        if self._is_ahead(pid) and found.maps is None:
-            read = partial(self.read, f"/proc/{pid}/maps", gently=False)
-            self.examined[pid] = with_maps(self.host, found, read)
 
     def drop(self, pid: int, error: Undecided) -> None:
         """A process can no longer be examined; what is known of it stays."""

@@ -13,7 +13,7 @@ from functools import partial
 from numadoctor.host.root import READ_LIMIT, error_from
 from numadoctor.model import ParseError, TooLarge
 from numadoctor.model.placement import Policy
-from numadoctor.placement.ahead import Ahead, Parts
+from numadoctor.placement.ahead import Ahead, Grouped, Parts
 from numadoctor.placement.asker import Account
 
 SECONDS_PER_PAGE = 25e-9
@@ -67,16 +67,17 @@ def _timed(read: Callable[[], bytes], account: Account, gently: bool) -> bytes:
     return chunk
 
 
-def take(ahead: Ahead, path: str, account: Account) -> bytes:
-    """What was read ahead of ``path``.
+def take(ahead: Ahead, account: Account) -> bytes | Grouped:
+    """What was read ahead.
 
     :raises Denied, Missing, Vanished, Unreadable, TooLarge: as ``read_numa_maps``
     """
     try:
-        data = ahead.take(path)
+        data = ahead.take()
     except OSError as error:
-        raise error_from(path, error.errno or 0) from None
-    _checked(path, len(data))
+        raise error_from(ahead.path, error.errno or 0) from None
+    if isinstance(data, bytes):
+        _checked(ahead.path, len(data))
     while ahead.calls:
         account.call(ahead.calls.pop())
     return data

@@ -1,7 +1,7 @@
 from numadoctor.host.parsers import (
     Backing,
+    GroupedNumaMaps,
     Maps,
-    NumaMaps,
     NumaMapsPages,
     parse_maps,
     parse_numa_maps,
@@ -38,14 +38,14 @@ NUMA = parse_numa_maps(
     b"40000000 interleave:0-1 file=/SYSV00000000\\040(deleted) N0=3 N1=3 kernelpagesize_kB=4\n"
     b"60000000 bind:1 file=/SYSV00000001\\040(deleted) huge N1=1 kernelpagesize_kB=2048\n"
     b"70000000 default anon=1 N0=1 kernelpagesize_kB=4\n"
-)
+).grouped
 
 
 def in_one_namespace(areas: list[Area]) -> list[Segment]:
     return segments_of(areas, lambda pid: "ipc:[4026531839]")
 
 
-def areas(maps: Maps | None = MAPS, numa: NumaMaps = NUMA, pid: int = 1) -> list[Area]:
+def areas(maps: Maps | None = MAPS, numa: GroupedNumaMaps = NUMA, pid: int = 1) -> list[Area]:
     return counted_areas(pid, maps, numa, PAGE)[0]
 
 
@@ -119,7 +119,7 @@ def test_few_areas_are_searched_for_and_many_are_looked_up() -> None:
     lines = [f"{n << 16:08x}-{(n << 16) + PAGE:08x} rw-p 0 00:00 0" for n in range(1, 100)]
     maps = parse_maps("\n".join(lines).encode())
     texts = [f"{n << 16:08x} default anon={n} N0={n} kernelpagesize_kB=4" for n in range(1, 100)]
-    numa = parse_numa_maps("\n".join(texts).encode())
+    numa = parse_numa_maps("\n".join(texts).encode()).grouped
     for number in (3, 99):
         found, crumbs = counted_areas(1, maps, numa, PAGE, (100 - number) * PAGE)
         assert [a.length for a in found] == [PAGE] * number

@@ -1,8 +1,8 @@
 import errno
 import os
+import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import click
@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numadoctor.cli.maps import command
+from numadoctor.host.parsers import parse_grouped_numa_maps, parse_numa_maps
 from numadoctor.host.root import READ_LIMIT
 from numadoctor.model import Missing, TooLarge
 from numadoctor.placement import ahead as ahead_module
 from numadoctor.placement import walk
-from numadoctor.placement.ahead import LIMIT, Ahead, begin
+from numadoctor.placement.ahead import LIMIT, Ahead, begin, group
 from numadoctor.placement.asker import Account
 from numadoctor.placement.walk import read_numa_maps, take, task_policy
 
@@ -40,9 +41,11 @@ def test_every_way_of_reading_gives_the_same_mappings() -> None:
         plain = read_numa_maps(path, account, gently=False)
         few = account.calls
         gently = read_numa_maps(path, account, gently=True)
-        ahead = take(Ahead([path]), path, account)
+        grouped = take(Ahead(path), account)
         waiting.communicate(b"\n")
-    assert starts(plain) == starts(gently) == starts(ahead)
+    assert starts(plain) == starts(gently)
+    assert not isinstance(grouped, bytes)
+    assert sorted(starts(plain)) == sorted(b" ".join(group[2] for group in grouped).split())
     assert plain.endswith(b"\n")
     assert b"\0" not in plain
     # A line at a time or two.
@@ -56,13 +59,15 @@ def test_a_long_file_comes_in_many_parts(tmp_path: Path) -> None:
     file = tmp_path / "numa_maps"
     file.write_bytes(text)
     assert read_numa_maps(str(file), Account(), gently=False) == text
-    assert Ahead([str(file)]).take(str(file)) == text
+    addresses = b" ".join(b"%012x" % n for n in range(30_000))
+    said = b"default anon=1 N0=1 kernelpagesize_kB=4"
+    assert Ahead(str(file)).take() == [(said, 30_000, addresses)]
 
 
 def test_what_cannot_be_read_is_an_error_of_ours(tmp_path: Path) -> None:
     for read in (
         lambda path: read_numa_maps(path, Account(), gently=True),
-        lambda path: take(Ahead([path]), path, Account()),
+        lambda path: take(Ahead(path), Account()),
         task_policy,
     ):
         with pytest.raises(Missing) as caught:
@@ -78,7 +83,7 @@ def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(TooLarge):
         read_numa_maps(str(file), Account(), gently=False)
     with pytest.raises(TooLarge):
-        take(Ahead([str(file)]), str(file), Account())
+        take(Ahead(str(file)), Account())
     assert LIMIT == READ_LIMIT
 
 
@@ -101,45 +106,85 @@ def test_the_policy_of_this_task() -> None:
 
 
 def test_reading_ahead_keeps_the_error_for_whoever_asks(tmp_path: Path) -> None:
-    there, nothing = tmp_path / "there", str(tmp_path / "nothing")
-    there.write_bytes(b"1")
-    ahead = Ahead([nothing, str(there)])
-    assert nothing in ahead
-    assert "other" not in ahead
+    ahead = Ahead(str(tmp_path / "nothing"))
     for _ in range(2):
         with pytest.raises(Missing):
-            take(ahead, nothing, Account())
-        assert take(ahead, str(there), Account()) == b"1"
+            take(ahead, Account())
 
 
-def test_whatever_ends_the_reading_is_told_to_whoever_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def refuse(*_: object) -> int:
+    raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+
+@pytest.mark.parametrize("call", ["fork", "memfd_create"])
+def test_where_no_process_can_be_had_the_file_is_read_when_it_is_asked_for(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class NoRoom:
-        def __init__(self, _: int) -> None:
-            raise MemoryError
+    file = tmp_path / "numa_maps"
+    file.write_bytes(b"1")
+    monkeypatch.setattr(os, call, refuse)
+    assert Ahead(str(file)).take() == b"1"
+
+
+@pytest.mark.parametrize("end", [MemoryError, KeyboardInterrupt, SystemExit])
+def test_whatever_ends_the_other_process_the_file_is_read_and_nothing_is_seen_of_it(
+    end: type[BaseException],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    parent = os.getpid()
+
+    class Ends(ahead_module.Parts):
+        def next(self) -> bytes:
+            if os.getpid() != parent:
+                raise end
+            return super().next()
 
     file = tmp_path / "numa_maps"
     file.write_bytes(b"1")
-    monkeypatch.setattr(ahead_module, "Parts", NoRoom)
-    ahead = Ahead([str(file), str(tmp_path / "nothing")])
-    with pytest.raises(MemoryError):
-        ahead.take(str(file))
-    # The next one is read all the same.
-    with pytest.raises(FileNotFoundError):
-        ahead.take(str(tmp_path / "nothing"))
+    monkeypatch.setattr(ahead_module, "Parts", Ends)
+    assert Ahead(str(file)).take() == b"1"
+    assert capfd.readouterr() == ("", "")
 
 
-def test_where_no_thread_can_be_had_the_reading_is_done_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
+def test_who_ignores_the_end_of_children_gets_the_file_too(tmp_path: Path) -> None:
     file = tmp_path / "numa_maps"
-    file.write_bytes(b"1")
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert Ahead([str(file)]).take(str(file)) == b"1"
+    file.write_bytes(b"7f00 default\n")
+    former = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert Ahead(str(file)).take() == [(b"default", 1, b"7f00")]
+    finally:
+        signal.signal(signal.SIGCHLD, former)
+
+
+_LINES = st.lists(
+    st.builds(
+        b" ".join,
+        st.tuples(
+            st.sampled_from(
+                [b"7f00", b"0", b"00400000", b"f" * 16, b"f" * 17, b"7F00", b"-1", b""]
+            ),
+            st.sampled_from([b"default", b"bind:0 N0=1", b" ", b"", b"x y=\xff", b"a\0"]),
+        ),
+    )
+    | st.sampled_from([b"", b"default", b"7f00"]),
+    max_size=6,
+)
+
+
+@given(_LINES, st.booleans())
+def test_lines_put_together_say_what_the_parser_reads(written: list[bytes], ended: bool) -> None:
+    data = b"\n".join(written) + (b"\n" if ended else b"")
+    grouped = group(data)
+    if grouped is None:
+        return
+    assert parse_grouped_numa_maps(grouped) == parse_numa_maps(data).grouped
+
+
+def test_a_file_of_the_kernel_is_put_together() -> None:
+    data = b"7f00 default N0=1\n7f10 bind:0\n7f20 default N0=1\n"
+    assert group(data) == [(b"default N0=1", 2, b"7f00 7f20"), (b"bind:0", 1, b"7f10")]
 
 
 # No process has such an id: the highest is 2 ** 22 (include/linux/threads.h).

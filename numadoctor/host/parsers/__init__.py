@@ -15,7 +15,8 @@ _NAMES = {
     "nccl": "NcclCpu NcclDevice NcclLink NcclTopology parse_nccl_topology",
     "node": "BuddyRow Zone parse_buddyinfo parse_counters parse_distance parse_meminfo "
     "parse_page_size_dir parse_zoneinfo",
-    "numa_maps": "NumaMaps NumaMapsLine NumaMapsPages parse_numa_maps parse_policy",
+    "numa_maps": "GroupedNumaMaps NumaMaps NumaMapsLine NumaMapsPages SameLines "
+    "parse_grouped_numa_maps parse_numa_maps parse_policy",
     "oom": "OomKill parse_oom_kill",
     "pci": "Acs parse_acs parse_bus_id parse_key_values parse_kfd_properties parse_link_speed",
     "process": "CgroupMembership Limit ProcStatus parse_argv parse_environ parse_limits "
@@ -54,9 +55,14 @@ if TYPE_CHECKING:
     from numadoctor.host.parsers.node import parse_meminfo as parse_meminfo
     from numadoctor.host.parsers.node import parse_page_size_dir as parse_page_size_dir
     from numadoctor.host.parsers.node import parse_zoneinfo as parse_zoneinfo
+    from numadoctor.host.parsers.numa_maps import GroupedNumaMaps as GroupedNumaMaps
     from numadoctor.host.parsers.numa_maps import NumaMaps as NumaMaps
     from numadoctor.host.parsers.numa_maps import NumaMapsLine as NumaMapsLine
     from numadoctor.host.parsers.numa_maps import NumaMapsPages as NumaMapsPages
+    from numadoctor.host.parsers.numa_maps import SameLines as SameLines
+    from numadoctor.host.parsers.numa_maps import (
+        parse_grouped_numa_maps as parse_grouped_numa_maps,
+    )
     from numadoctor.host.parsers.numa_maps import parse_numa_maps as parse_numa_maps
     from numadoctor.host.parsers.numa_maps import parse_policy as parse_policy
     from numadoctor.host.parsers.oom import OomKill as OomKill

@@ -1,11 +1,12 @@
 """/proc/PID/numa_maps: the memory policy of each mapping, and the nodes its pages lie on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import repeat
 from typing import NamedTuple
 
 from numadoctor.host.parsers._addresses import Table
-from numadoctor.host.parsers._text import count, decode
+from numadoctor.host.parsers._text import count, decode, quoted
 from numadoctor.host.parsers.lists import MAX_ID, parse_list
 from numadoctor.model.errors import ParseError
 from numadoctor.model.placement import Policy
@@ -73,6 +74,34 @@ class NumaMapsLine(NamedTuple):
     pages: NumaMapsPages
 
 
+class SameLines(NamedTuple):
+    """Lines of numa_maps that say the same.
+
+    :ivar number: of the lines
+    :ivar addresses: where each begins, hexadecimal, with blanks between
+    """
+
+    pages: NumaMapsPages
+    number: int
+    addresses: bytes
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The first address of each."""
+        return tuple(map(int, self.addresses.split(), repeat(16)))
+
+
+class GroupedNumaMaps(NamedTuple):
+    """A numa_maps file by what its lines say. Of a process with 65,000 mappings few are looked at.
+
+    :ivar groups: as the first line of each comes in the file
+    :ivar unknown: lines, and words of lines, that were not understood, each once
+    """
+
+    groups: tuple[SameLines, ...]
+    unknown: tuple[str, ...] = ()
+
+
 class NumaMaps(Table[NumaMapsPages]):
     """A numa_maps file."""
 
@@ -81,6 +110,18 @@ class NumaMaps(Table[NumaMapsPages]):
         """Lines, and words of lines, that were not understood, each once."""
         words = (word for pages in self.meanings.values() for word in pages.unknown)
         return tuple(dict.fromkeys((*super().unknown, *words)))
+
+    @cached_property
+    def grouped(self) -> GroupedNumaMaps:
+        """The lines by what they say."""
+        found: dict[bytes, list[bytes]] = {}
+        for address, text in zip(self.heads[0], self.texts, strict=True):
+            found.setdefault(text, []).append(address)
+        groups = (
+            SameLines(self.meanings[text], len(addresses), b" ".join(addresses))
+            for text, addresses in found.items()
+        )
+        return GroupedNumaMaps(tuple(groups), self.unknown)
 
     @property
     def pages(self) -> tuple[NumaMapsPages, ...]:
@@ -197,3 +238,21 @@ def parse_numa_maps(data: bytes) -> NumaMaps:
     :raises ParseError: there is text and no line of it can be understood
     """
     return NumaMaps("numa_maps", data, _pages)
+
+
+def parse_grouped_numa_maps(lines: Iterable[tuple[bytes, int, bytes]]) -> GroupedNumaMaps:
+    """The same, of lines that were put together by what they say.
+
+    :param lines: what they say after their address, their number, and their addresses as
+        ``SameLines`` has them
+    """
+    groups: list[SameLines] = []
+    unknown: dict[str, None] = {}
+    for text, number, addresses in lines:
+        pages = _pages(text)
+        if pages is None:
+            unknown[quoted(text)] = None
+            continue
+        groups.append(SameLines(pages, number, addresses))
+        unknown.update(dict.fromkeys(pages.unknown))
+    return GroupedNumaMaps(tuple(groups), tuple(unknown))

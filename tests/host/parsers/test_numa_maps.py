@@ -10,6 +10,7 @@ from numadoctor.host.parsers import (
     NumaMapsLine,
     NumaMapsPages,
     format_list,
+    parse_grouped_numa_maps,
     parse_numa_maps,
     parse_policy,
 )
@@ -193,6 +194,11 @@ def test_every_form_the_kernel_writes_is_read(written: list[Line], ended: bool) 
     read = parse_numa_maps(data)
     assert read.starts == tuple(line.start for line in written)
     assert read.unknown == ()
+    by_start = [(start, g.pages) for g in read.grouped.groups for start in g.starts]
+    assert sorted(map(repr, by_start)) == sorted(
+        map(repr, zip(read.starts, read.pages, strict=True))
+    )
+    assert sum(g.number for g in read.grouped.groups) == len(written)
     for line, got in zip(written, read.lines, strict=True):
         want = line.pages
         if want.file is not None:
@@ -286,3 +292,16 @@ def test_mappings_that_say_the_same_share_it() -> None:
     read = parse_numa_maps(data)
     assert read.number == len(read.starts) == 1000
     assert len({id(pages) for pages in read.pages}) == 1
+
+
+def test_lines_that_say_the_same_are_put_together() -> None:
+    text = b"7f00 default N0=1\n8f00 bind:0 odd\n9f00 default N0=1\nwhat is this\n"
+    read = parse_numa_maps(text).grouped
+    first, second = read.groups
+    assert (first.pages.nodes, first.number, first.starts) == ({0: 1}, 2, (0x7F00, 0x9F00))
+    assert (second.pages.policy, second.number, second.starts) == ("bind:0", 1, (0x8F00,))
+    assert set(read.unknown) == {"odd", '"what is this"'}
+    lines = [(b"default N0=1", 2, b"7f00 9f00"), (b"bind:0 odd", 1, b"8f00"), (b" x", 1, b"af00")]
+    again = parse_grouped_numa_maps(lines)
+    assert again.groups == read.groups
+    assert again.unknown == ("odd", '" x"')
