@@ -143,6 +143,8 @@ def _cpus(line: Line, text: str) -> tuple[int, ...]:
     listed, counted = text.strip(), None
     if match := _COUNT.search(listed[-8:]):
         listed, counted = listed[: -len(match[0])], int(match[1])
+    elif "-" in listed or "," in listed:
+        raise Refused(line.number, "a list of CPUs in ranges ends without their number: cut")
     cpus = ids(line.number, listed.replace(", ", ","), "its CPUs")
     if counted is not None and counted != len(cpus):
         raise Refused(line.number, f"it counts {counted} CPUs and lists {len(cpus)}: cut")

@@ -127,3 +127,15 @@ def test_refusals_say_where_and_why(old: str, new: str, line: int, reason: str) 
     found, refused = read(text.replace(old, new, 1))
     assert found == []
     assert (refused[0].line, reason in refused[0].reason) == (line, True), refused
+
+
+def test_a_list_in_ranges_that_lost_its_count_was_cut() -> None:
+    machine: Machine = (
+        {0: [0, 1, 2, 3, 4, 6, 8, 10, 12], 1: [5, 7, 9, 11]},
+        {0: 64, 1: 64},
+        {0: [10, 21], 1: [21, 10]},
+    )
+    lines = numactl(*machine, compress=True).splitlines()
+    pasted, refused = read("\n".join(line[:29].rstrip() for line in lines) + "\n")
+    assert pasted == []
+    assert any("without their number: cut" in refusal.reason for refusal in refused)
