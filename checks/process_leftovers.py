@@ -189,21 +189,13 @@ def _left_files(files: list[dict[str, Any]]) -> Iterator[Finding]:
         message = f"{one['path']} ({amount(one['bytes'])}) is used by no process"
         subject = f"shared memory {one['path']}"
         evidence = [Evidence(one["path"], f"{one['bytes']} bytes; mapped or open nowhere")]
-        if one["hidden"]:
-            yield unknown(
-                f"{message} that is seen here; {one['hidden']}",
-                subject=subject,
-                cause="Run numadoctor on the machine itself, as root there.",
-                evidence=evidence,
-            )
-            continue
-        if one["unread"]:
-            yield unknown(
-                f"{message} that could be looked into; others could not",
-                subject=subject,
-                cause="Run numadoctor as root, or with CAP_SYS_PTRACE.",
-                evidence=evidence,
-            )
+        if one["hidden"] or one["unread"]:
+            seen = "that could be looked into; others could not"
+            cause = "Run numadoctor as root, or with CAP_SYS_PTRACE."
+            if one["hidden"]:
+                seen = f"that is seen here; {one['hidden']}"
+                cause = "Run numadoctor on the machine itself, as root there."
+            yield unknown(f"{message} {seen}", subject=subject, cause=cause, evidence=evidence)
             continue
         yield warn(
             message,
